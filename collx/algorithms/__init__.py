@@ -1,0 +1,1 @@
+"""How: one module for each family of collectives, one short generator for each algorithm."""

@@ -1,0 +1,7 @@
+"""`python -m collx.bench`: validate collx's algorithms and time them beside the MPI's own.
+
+One process per rank does everything: it validates every algorithm, times the native collective and
+the algorithms interleaved, repetition by repetition, and prints one table. The modules, from the
+inside out: `meeting` (how ranks agree), `problems` (buffers and what must come out), `candidates`
+(what there is to run), `validation`, `timing`, `report`, `options`.
+"""

@@ -1,0 +1,271 @@
+"""Every algorithm against what must come out, outside of any timing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from collx.bench.candidates import Candidate, Facts, block_sizes, choices, uneven_sizes
+from collx.bench.meeting import Guard, Meeting
+from collx.bench.options import Options
+from collx.bench.problems import Data, Problem
+from collx.collectives import COLLECTIVES
+from collx.communicator import Comm
+from collx.environment import Info, describe
+from collx.registry import NeedsError, find
+
+RIGHT, NOT_TAKEN, WRONG = 0, 1, 2
+_GROUP = 0.5
+"""Seconds from one exchange of verdicts to the next."""
+_LATE = 0.005
+"""Seconds that one rank comes late to a barrier."""
+
+
+class Failure(NamedTuple):
+    """A wrong result: of what, in which call, on which rank, and what was wrong."""
+
+    collective: str
+    algorithm: str
+    where: str
+    rank: int
+    fault: str
+
+    def __str__(self) -> str:
+        collective, algorithm, where, rank, fault = self
+        return f"{collective} {algorithm} ({where}): rank {rank}: {fault}"
+
+
+class Session:
+    """What all parts of a run on one rank share.
+
+    Attributes
+    ----------
+    world, native, comm
+        The communicator given; a duplicate with the MPI's own collectives; one with collx's.
+    failures : list of Failure
+        Equal on all ranks.
+    excluded : set of Candidate
+        Candidates not to run (again): wrong, or not defined for the element type.
+    """
+
+    def __init__(self, world: MPI.Intracomm, options: Options) -> None:
+        self.world, self.options = world, options
+        self.rank, self.size = world.Get_rank(), world.Get_size()
+        self.guard = Guard(world, options.timeout)
+        self.native = world.Dup()
+        self.meeting = Meeting(world)
+        self.comm = Comm(world)
+        self.data = Data(self.size, np.dtype(options.dtype), options.op, options.seed)
+        self.failures: list[Failure] = []
+        self.excluded: set[Candidate] = set()
+        self.info = describe(world)
+        self.one_node = len(self.info.get("nodes", ())) == 1
+
+    def left(self) -> float:
+        """Seconds of the budget that were left at the last exchange."""
+        return self.options.budget - self.meeting.elapsed
+
+    def problem(
+        self, collective: str, sizes: Sequence[int], root: int = 0, in_place: bool = False
+    ) -> Problem:
+        """A problem with the contents of this run."""
+        return Problem(self.data, self.rank, collective, sizes, root, in_place)
+
+    def renew(self) -> None:
+        """Take a new communicator for collx: messages of a wrong algorithm may be left behind."""
+        self.comm = Comm(self.world.Dup())
+
+
+class Trial(NamedTuple):
+    """One call to be checked."""
+
+    candidate: Candidate
+    problem: Problem
+
+
+class Verdict(NamedTuple):
+    """What one rank saw of a trial.
+
+    Attributes
+    ----------
+    code : int
+        RIGHT, NOT_TAKEN or WRONG.
+    fault : str
+        What was wrong.
+    entered, left : int
+        When, in nanoseconds.
+    checksum : int
+        Of the result.
+    """
+
+    code: int
+    fault: str = ""
+    entered: int = 0
+    left: int = 0
+    checksum: int = 0
+
+
+class Seen(NamedTuple):
+    """Verdicts of all ranks on a trial: maxima."""
+
+    code: int
+    nanoseconds: int
+    checksum: int
+    negative_checksum: int
+    entered: int
+    negative_left: int
+
+    @property
+    def differ(self) -> bool:
+        """Whether the results of the ranks differ."""
+        return self.checksum != -self.negative_checksum
+
+    @property
+    def overlap(self) -> bool:
+        """Whether all ranks had entered before the first one left (by a common clock)."""
+        return self.entered <= -self.negative_left
+
+
+def attempt(session: Session, trial: Trial) -> Verdict:
+    """Make a call once and look at what came out."""
+    candidate, problem = trial
+    session.guard.doing = f"{candidate.collective} {candidate.name} ({problem.where})"
+    problem.reset()
+    if candidate.collective == "barrier" and session.rank == session.size // 2:
+        time.sleep(_LATE)
+    entered = time.perf_counter_ns()
+    try:
+        candidate.bind(session.native, session.comm, problem)()
+    except Exception as error:
+        return _failed(session, candidate, error)
+    left, fault = time.perf_counter_ns(), problem.fault()
+    return Verdict(WRONG if fault else RIGHT, fault, entered, left, problem.checksum())
+
+
+def _failed(session: Session, candidate: Candidate, error: Exception) -> Verdict:
+    """Tell refusals, which all ranks share, from failures, which may leave other ranks waiting."""
+    fault = f"{type(error).__name__}: {error}"
+    if isinstance(error, NeedsError):
+        return Verdict(NOT_TAKEN)
+    if candidate.choice is None and isinstance(error, (KeyError, TypeError)):
+        return Verdict(NOT_TAKEN, fault)  # the MPI library has no such element type
+    session.guard.hurry(f"{candidate.collective} {candidate.name} failed with {fault}")
+    return Verdict(WRONG, fault)
+
+
+def judge(session: Session, trials: Sequence[Trial]) -> list[Seen]:
+    """Make calls and exchange verdicts; failures are noted in the session."""
+    verdicts = [attempt(session, trial) for trial in trials]
+    mine = [
+        (v.code, v.left - v.entered, v.checksum, -v.checksum, v.entered, -v.left) for v in verdicts
+    ]
+    worst = session.meeting.maximum(np.array(mine, np.int64).ravel()).reshape(-1, 6)
+    seen = [Seen(*row) for row in worst.tolist()]
+    common = [_common_fault(session, *pair) for pair in zip(trials, seen, strict=True)]
+    if any(common) or any(one.code for one in seen):
+        session.guard.relax()
+        told = session.world.allgather([verdict.fault for verdict in verdicts])
+        for index, trial in enumerate(trials):
+            _note(session, trial, seen[index].code, [faults[index] for faults in told])
+            if common[index]:
+                _note(session, trial, WRONG, [common[index]])
+        if any(common) or any(one.code == WRONG for one in seen):
+            session.renew()
+    return seen
+
+
+def _common_fault(session: Session, trial: Trial, seen: Seen) -> str:
+    """What only all ranks together can see, or `""`."""
+    if seen.code != RIGHT:
+        return ""
+    if trial.candidate.same_bits and seen.differ:
+        return "the results of the ranks are not equal bit for bit"
+    if trial.candidate.collective == "barrier" and session.one_node and not seen.overlap:
+        return "a rank left before another one had entered"
+    return ""
+
+
+def _note(session: Session, trial: Trial, code: int, faults: Sequence[str]) -> None:
+    """Record on all ranks that a candidate failed or refused."""
+    candidate = trial.candidate
+    ranks = [rank for rank, fault in enumerate(faults) if fault]
+    if code != RIGHT:
+        session.excluded.add(candidate)
+    if code == WRONG and ranks:
+        more = f" (wrong on {len(ranks)} ranks)" if len(ranks) > 1 else ""
+        where, fault = trial.problem.where, faults[ranks[0]] + more
+        failure = Failure(candidate.collective, candidate.name, where, ranks[0], fault)
+        session.failures.append(failure)
+
+
+def variants(session: Session, collective: str) -> list[Problem]:
+    """The small problems on which algorithms are checked: an odd one, and the smallest in place."""
+    few = block_sizes(collective, 1, session.size)
+    if COLLECTIVES[collective].family == "barrier":
+        return [session.problem(collective, few)]
+    uneven, middle = uneven_sizes(collective, session.size), session.size // 2
+    first = session.problem(collective, uneven, root=middle)
+    return [first, session.problem(collective, few, in_place=True)]
+
+
+def passes(session: Session) -> Iterator[list[Trial]]:
+    """All trials in passes, each with the collectives in turn.
+
+    First all algorithms with default parameters (or those asked for) on the first problem, then on
+    the second; then parameter values on both.
+    """
+    problems = [variants(session, name) for name in session.options.collectives]
+    for defaults in (True, False):
+        for some in zip_longest(*problems):
+            columns = [list(_trials(session, problem, defaults)) for problem in some if problem]
+            yield [trial for row in zip_longest(*columns) for trial in row if trial]
+
+
+def _trials(session: Session, problem: Problem, defaults: bool) -> Iterator[Trial]:
+    """The candidates that take the problem."""
+    name, wanted, facts = problem.collective, session.options.algorithms, Facts(problem)
+    some = [c for c in choices(name, wanted) if defaults == (bool(wanted) or not c.items)]
+    candidates = [Candidate(name, choice) for choice in some]
+    if defaults:
+        candidates = [Candidate(name), facts.own(), *candidates]
+    for candidate in dict.fromkeys(candidates):
+        if not candidate.choice or facts.take(find(name, candidate.choice)[0]):
+            yield Trial(candidate, problem)
+
+
+class Validated(NamedTuple):
+    """What came of the validation, equal on all ranks.
+
+    Attributes
+    ----------
+    seconds : dict
+        For each candidate that was run, how long a call took.
+    tried, planned : int
+        Trials.
+    """
+
+    seconds: dict[Candidate, float]
+    tried: int
+    planned: int
+
+
+def validate(session: Session, until: float, show: Callable[[str], None]) -> Validated:
+    """Check candidates until all is done or `until` seconds have passed since the start."""
+    planned = [trial for trials in passes(session) for trial in trials]
+    seconds: dict[Candidate, float] = {}
+    session.meeting.maximum()
+    start, tried = session.meeting.elapsed, 0
+    while tried < len(planned) and session.meeting.elapsed < until:
+        each = (session.meeting.elapsed - start) / tried if tried else _GROUP / 4
+        group = planned[tried : tried + max(1, int(_GROUP / each))]
+        tried += len(group)
+        some = [trial for trial in group if trial.candidate not in session.excluded]
+        for trial, seen in zip(some, judge(session, some), strict=True):
+            seconds[trial.candidate] = seen.nanoseconds / 1e9
+        show(f"validated {tried} of {len(planned)} calls, {len(session.failures)} wrong")
+    return Validated(seconds, tried, len(planned))

@@ -1,0 +1,225 @@
+"""Which algorithm carries out a call.
+
+Strongest first: the argument `algorithm=`; `with collx.using(allreduce="ring")`; the environment
+variable `COLLX_ALLREDUCE`; the built-in rules. Settings and environment variables are wishes: they
+are passed over for a call whose operator or sizes the algorithm cannot take. A choice depends only
+on what every rank knows by MPI's rules, so that it is the same on all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collx.choice import Choice, parse
+from collx.collectives import COLLECTIVES, Call
+from collx.registry import find
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What `using` sets: a choice for some collectives or families."""
+
+    choices: Mapping[str, Choice]
+
+
+NO_SETTINGS = Settings({})
+settings: ContextVar[Settings] = ContextVar("collx settings", default=NO_SETTINGS)
+"""The settings in force in this thread."""
+
+
+@contextmanager
+def using(**choices: str) -> Iterator[None]:
+    """Choose algorithms for a while.
+
+    Parameters
+    ----------
+    **choices
+        For each collective (or family) the algorithm, for example
+        `allreduce="ring(segment=64K)"`. All ranks must say the same.
+
+    Raises
+    ------
+    ValueError
+        If there is no such collective, algorithm or parameter.
+
+    Examples
+    --------
+    >>> with using(allreduce="ring"):
+    ...     settings.get().choices["allreduce"]
+    Choice(name='ring', items=())
+    """
+    checked = {name: _checked(name, text) for name, text in choices.items()}
+    token = settings.set(Settings({**settings.get().choices, **checked}))
+    try:
+        yield
+    finally:
+        settings.reset(token)
+
+
+def _checked(collective: str, text: str | Choice) -> Choice:
+    find(collective, text)
+    return parse(text)
+
+
+class Rule(NamedTuple):
+    """`choice` is taken if `test` holds; the first rule of a family that fits decides."""
+
+    test: Callable[[Facts], bool]
+    choice: str
+    reason: str
+
+
+class Facts(NamedTuple):
+    """What every rank knows of a call.
+
+    Attributes
+    ----------
+    size : int
+        Ranks.
+    nbytes : int
+        Bytes of the whole vector, or of the blocks of all ranks together; -1 if a rank cannot
+        know them.
+    cells : int
+        The same in cells.
+    commutative : bool
+        Whether operands may be exchanged.
+    equal : bool
+        Whether all blocks have the same size, as far as all ranks know.
+    """
+
+    size: int
+    nbytes: int
+    cells: int
+    commutative: bool
+    equal: bool
+
+
+def facts_of(call: Call) -> Facts:
+    """The facts of a call."""
+    sized = call.collective in ("gather", "scatter", "allgather", "reduce_scatter", "alltoall")
+    if sized:
+        cells = sum(call.sizes) if call.sizes is not None else -1
+        equal = call.sizes is not None and len(set(call.sizes)) <= 1
+    else:
+        cells, equal = max(len(call.input), len(call.output)), True
+    return Facts(call.size, cells * call.cell_bytes, cells, call.commutative, equal)
+
+
+def _always(facts: Facts) -> bool:
+    return True
+
+
+def _up_to(nbytes: int) -> Callable[[Facts], bool]:
+    return lambda facts: 0 <= facts.nbytes <= nbytes
+
+
+def _ordered(facts: Facts) -> bool:
+    return not facts.commutative
+
+
+def _two_ranks(facts: Facts) -> bool:
+    return facts.size == 2
+
+
+def _few_cells(facts: Facts) -> bool:
+    return facts.cells < facts.size
+
+
+def _sizes_unknown(facts: Facts) -> bool:
+    return facts.nbytes < 0
+
+
+def _small_blocks(facts: Facts) -> bool:
+    return facts.equal and facts.size >= 8 and facts.nbytes <= 256 * facts.size
+
+
+RULES: dict[str, list[Rule]] = {
+    "barrier": [Rule(_always, "dissemination", "fewest rounds")],
+    "bcast": [
+        Rule(_up_to(12288), "binomial", "short: fewest rounds"),
+        Rule(_two_ranks, "binomial", "one message"),
+        Rule(_up_to(524288), "scatter_allgather", "medium: each byte twice, few rounds"),
+        Rule(_always, "chain(chains=1, segment=128K)", "long: each byte once"),
+    ],
+    "reduce": [
+        Rule(_ordered, "binomial", "keeps the order of ranks"),
+        Rule(_few_cells, "binomial", "too few elements to split"),
+        Rule(_up_to(2048), "binomial", "short: fewest rounds"),
+        Rule(_always, "rabenseifner", "long: the work is shared"),
+    ],
+    "allreduce": [
+        Rule(_two_ranks, "recursive_doubling", "one exchange"),
+        Rule(_ordered, "recursive_doubling", "keeps the order of ranks"),
+        Rule(_few_cells, "recursive_doubling", "too few elements to split"),
+        Rule(_up_to(2048), "recursive_doubling", "short: fewest rounds"),
+        Rule(_up_to(262144), "rabenseifner", "medium: few rounds, each byte twice"),
+        Rule(_always, "ring", "long: each byte twice, neighbours only"),
+    ],
+    "allgather": [
+        Rule(_up_to(81920), "bruck", "short: fewest rounds"),
+        Rule(_always, "ring", "long: neighbours only"),
+    ],
+    "gather": [
+        Rule(_sizes_unknown, "linear", "sizes known at the root only"),
+        Rule(_up_to(65536), "binomial", "short: fewest rounds"),
+        Rule(_always, "linear", "long: each byte once"),
+    ],
+    "scatter": [
+        Rule(_sizes_unknown, "linear", "sizes known at the root only"),
+        Rule(_up_to(65536), "binomial", "short: fewest rounds"),
+        Rule(_always, "linear", "long: each byte once"),
+    ],
+    "alltoall": [
+        Rule(_small_blocks, "bruck", "short: fewest rounds"),
+        Rule(_always, "linear(window=32)", "each byte once, a bounded number of requests"),
+    ],
+    "reduce_scatter": [
+        Rule(_ordered, "butterfly", "keeps the order of ranks"),
+        Rule(_up_to(524288), "circulant", "fewest rounds, each byte once"),
+        Rule(_always, "ring", "long: neighbours only"),
+    ],
+    "scan": [Rule(_always, "recursive_doubling", "fewest rounds")],
+    "exscan": [Rule(_always, "window", "fewest rounds")],
+}
+"""The built-in rules of each family, after the thresholds of the MPI libraries."""
+
+
+class Decision(NamedTuple):
+    """A choice and why it was made."""
+
+    choice: Choice
+    reason: str
+
+
+def decide(collective: str, call: Call, algorithm: str | Choice | None) -> Decision:
+    """Choose the algorithm for a call.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm that was asked for does not exist.
+    """
+    if algorithm is not None:
+        return Decision(parse(algorithm), "the argument algorithm=")
+    family = COLLECTIVES[collective].family
+    for source, choice in _wishes(collective, family):
+        if not find(collective, choice)[0].unmet(call):
+            return Decision(choice, source)
+    facts = facts_of(call)
+    rule = next(rule for rule in RULES[family] if rule.test(facts))
+    return Decision(parse(rule.choice), f"the built-in rule: {rule.reason}")
+
+
+def _wishes(collective: str, family: str) -> Iterator[tuple[str, Choice]]:
+    """What settings and environment ask for, strongest first; taken where its needs are met."""
+    for name in dict.fromkeys((collective, family)):
+        if chosen := settings.get().choices.get(name):
+            yield f"collx.using({name}=...)", chosen
+    for name in dict.fromkeys((collective, family)):
+        if text := os.environ.get(f"COLLX_{name.upper()}"):
+            yield f"the environment variable COLLX_{name.upper()}", _checked(name, text)

@@ -1,0 +1,368 @@
+"""What each MPI collective means, as data, and the call that an algorithm sees.
+
+`COLLECTIVES` has one row for each MPI collective. The communicator's methods, the verifier, the
+cost analysis, the tests' reference and the documentation read this table; no algorithm does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collx.schedule import EMPTY, INPUT, OUTPUT, SCRATCH, Blocks, Region
+
+
+class Call:
+    """One rank's view of one collective call: what an algorithm is given.
+
+    Attributes
+    ----------
+    collective : str
+        Name of the family, for example `"reduce_scatter"`.
+    rank, size, root : int
+        MPI's meaning, inside the group that makes the call.
+    input, output : Region
+        The cells this rank contributes and the cells it must fill; `EMPTY` where it has none.
+        With `MPI.IN_PLACE` both name the same buffer. A broadcast has only an output.
+    input_blocks, output_blocks : Blocks
+        The same cells cut into one block per rank: the blocks of the collective where it has
+        some, nearly equal parts otherwise.
+    sizes : sequence of int or None
+        Cells in the block of each rank, for the collectives that have blocks; None if this rank
+        cannot know them (gatherv and scatterv).
+    commutative : bool
+        Whether operands may be exchanged.
+    cell_bytes : int
+        Bytes in a cell: 1 in data movement, the size of the datatype in a reduction.
+    nodes : tuple of int
+        For each rank of the group, the number of the node it runs on.
+    """
+
+    def __init__(
+        self,
+        collective: str,
+        rank: int,
+        size: int,
+        root: int = 0,
+        *,
+        input: Region | Blocks = EMPTY,
+        output: Region | Blocks = EMPTY,
+        sizes: Sequence[int] | None = None,
+        commutative: bool = True,
+        cell_bytes: int = 1,
+        nodes: tuple[int, ...] | None = None,
+    ) -> None:
+        self.collective, self.rank, self.size, self.root = collective, rank, size, root
+        self.input, self._input_blocks = _whole(input)
+        self.output, self._output_blocks = _whole(output)
+        self.sizes = sizes
+        self.commutative, self.cell_bytes = commutative, cell_bytes
+        self.nodes = nodes if nodes is not None else (0,) * size
+        self.ranks: Sequence[int] | None = None
+        self._scratch_sizes: list[int] = []
+
+    @property
+    def input_blocks(self) -> Blocks:
+        return self._input_blocks or self.input.split(self.size)
+
+    @property
+    def output_blocks(self) -> Blocks:
+        return self._output_blocks or self.output.split(self.size)
+
+    @property
+    def left(self) -> int:
+        """The rank before this one on the ring."""
+        return (self.rank - 1) % self.size
+
+    @property
+    def right(self) -> int:
+        """The rank after this one on the ring."""
+        return (self.rank + 1) % self.size
+
+    @property
+    def relative_rank(self) -> int:
+        """This rank counted from the root."""
+        return (self.rank - self.root) % self.size
+
+    def absolute(self, relative_rank: int) -> int:
+        """The rank whose `relative_rank` is this."""
+        return (relative_rank + self.root) % self.size
+
+    @property
+    def in_place(self) -> bool:
+        """Whether input and output have cells in common."""
+        return self.input.overlaps(self.output)
+
+    @property
+    def scratch_sizes(self) -> Sequence[int]:
+        """Cells of each scratch buffer that was asked for so far."""
+        return self._scratch_sizes
+
+    def scratch(self, cells: int) -> Region:
+        """A new private buffer of this many cells."""
+        self._scratch_sizes.append(cells)
+        return Region((SCRATCH + len(self._scratch_sizes) - 1, 0, cells))
+
+    def result(self) -> Region:
+        """The output where there is one, otherwise scratch for a vector like the input."""
+        return self.output if self.rank == self.root else self.scratch(len(self.input))
+
+    def segment_cells(self, segment: int) -> int:
+        """Cells in a segment of `segment` bytes (at least one); 0 means not segmented."""
+        return max(segment // self.cell_bytes, 1) if segment else 0
+
+    def sub(
+        self,
+        collective: str,
+        *,
+        ranks: Sequence[int] | None = None,
+        root: int = 0,
+        input: Region | Blocks = EMPTY,
+        output: Region | Blocks = EMPTY,
+        sizes: Sequence[int] | None = None,
+    ) -> Call:
+        """The call that the group `ranks` makes, as a part of this one.
+
+        Parameters
+        ----------
+        ranks
+            Ranks of this call, in the order of their ranks in the group; all of them by default.
+            This rank must be among them.
+        root
+            Root inside the group.
+        input, output
+            Regions or blocks of this call's buffers or scratch.
+        sizes
+            Cells per block; taken from the blocks where they are given.
+        """
+        members = range(self.size) if ranks is None else ranks
+        call = Call(
+            collective,
+            members.index(self.rank),
+            len(members),
+            root,
+            input=input,
+            output=output,
+            sizes=sizes if sizes is not None else _sizes(input, output),
+            commutative=self.commutative,
+            cell_bytes=self.cell_bytes,
+            nodes=self.nodes if ranks is None else tuple(self.nodes[rank] for rank in ranks),
+        )
+        call.ranks = ranks
+        call._scratch_sizes = self._scratch_sizes
+        return call
+
+    def with_input(self, input: Region) -> Call:
+        """The same call on a copy of the input that lies in `input`."""
+        blocks = self._input_blocks
+        call = self.sub(self.collective, root=self.root, output=self._output_blocks or self.output)
+        call.sizes = self.sizes
+        call.input, call._input_blocks = input, blocks and input.blocks(map(len, blocks))
+        return call
+
+
+def _whole(region: Region | Blocks) -> tuple[Region, Blocks | None]:
+    return (region.whole, region) if isinstance(region, Blocks) else (region, None)
+
+
+def _sizes(*sides: Region | Blocks) -> Sequence[int] | None:
+    return next(([len(b) for b in side] for side in sides if isinstance(side, Blocks)), None)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The facts of one collective call of a whole group, as an observer sees them.
+
+    Attributes
+    ----------
+    collective : str
+        Family name.
+    size, root : int
+        Ranks in the group, and the root.
+    sizes : tuple of int
+        Cells in the block of each rank; for a collective on whole vectors their sum is the
+        length of the vector. In an alltoall rank i sends `sizes[(i + j) % size]` cells to rank j.
+    """
+
+    collective: str
+    size: int
+    sizes: tuple[int, ...]
+    root: int = 0
+    in_place: bool = False
+    sizes_known: bool = True
+    commutative: bool = True
+    cell_bytes: int = 1
+    nodes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) != self.size:
+            raise ValueError(f"{self.size} ranks need {self.size} block sizes, got {self.sizes}")
+
+    @property
+    def total(self) -> int:
+        """Cells in a whole vector, or in the blocks of all ranks."""
+        return sum(self.sizes)
+
+    def pair(self, source: int, to: int) -> int:
+        """Cells that rank `source` sends to rank `to` in an alltoall."""
+        return self.sizes[(source + to) % self.size]
+
+
+class Term(NamedTuple):
+    """What one cell of a result holds: cell `cell` of the inputs of `ranks`, combined in order."""
+
+    ranks: range
+    cell: int
+
+
+Terms = list[Term]
+
+
+class Collective(NamedTuple):
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+        MPI's name in lower case.
+    family : str
+        The collective whose algorithms carry it out (gatherv is a gather with other block sizes).
+    rooted, combines : bool
+        Whether there is a root; whether there is an operator.
+    """
+
+    name: str
+    family: str
+    rooted: bool = False
+    combines: bool = False
+
+
+COLLECTIVES = {
+    row.name: row
+    for row in (
+        Collective("barrier", "barrier"),
+        Collective("bcast", "bcast", rooted=True),
+        Collective("gather", "gather", rooted=True),
+        Collective("gatherv", "gather", rooted=True),
+        Collective("scatter", "scatter", rooted=True),
+        Collective("scatterv", "scatter", rooted=True),
+        Collective("allgather", "allgather"),
+        Collective("allgatherv", "allgather"),
+        Collective("alltoall", "alltoall"),
+        Collective("alltoallv", "alltoall"),
+        Collective("alltoallw", "alltoall"),
+        Collective("reduce", "reduce", rooted=True, combines=True),
+        Collective("allreduce", "allreduce", combines=True),
+        Collective("reduce_scatter", "reduce_scatter", combines=True),
+        Collective("reduce_scatter_block", "reduce_scatter", combines=True),
+        Collective("scan", "scan", combines=True),
+        Collective("exscan", "exscan", combines=True),
+    )
+}
+"""The collectives of MPI, by name."""
+
+FAMILIES = tuple(dict.fromkeys(row.family for row in COLLECTIVES.values()))
+"""The distinct families: one module of `collx.algorithms` each."""
+
+
+def _only(rank: int) -> range:
+    return range(rank, rank + 1)
+
+
+def _vector(shape: Shape, ranks: range) -> Terms:
+    return [Term(ranks, cell) for cell in range(shape.total)]
+
+
+def _block(shape: Shape, block: int, ranks: range) -> Terms:
+    start = sum(shape.sizes[:block])
+    return [Term(ranks, cell) for cell in range(start, start + shape.sizes[block])]
+
+
+def _gathered(shape: Shape) -> Terms:
+    return [Term(_only(q), cell) for q in range(shape.size) for cell in range(shape.sizes[q])]
+
+
+def _exchanged(shape: Shape, rank: int) -> Terms:
+    terms = []
+    for source in range(shape.size):
+        start = sum(shape.pair(source, to) for to in range(rank))
+        terms += [Term(_only(source), start + i) for i in range(shape.pair(source, rank))]
+    return terms
+
+
+MEANING: dict[str, Callable[[Shape, int], Terms]] = {
+    "barrier": lambda shape, rank: [],
+    "bcast": lambda shape, rank: _vector(shape, _only(shape.root)),
+    "gather": lambda shape, rank: _gathered(shape) if rank == shape.root else [],
+    "scatter": lambda shape, rank: _block(shape, rank, _only(shape.root)),
+    "allgather": lambda shape, rank: _gathered(shape),
+    "alltoall": _exchanged,
+    "reduce": lambda shape, rank: (
+        _vector(shape, range(shape.size)) if rank == shape.root else []
+    ),
+    "allreduce": lambda shape, rank: _vector(shape, range(shape.size)),
+    "reduce_scatter": lambda shape, rank: _block(shape, rank, range(shape.size)),
+    "scan": lambda shape, rank: _vector(shape, range(rank + 1)),
+    "exscan": lambda shape, rank: _vector(shape, range(rank)),
+}
+"""For each family, what the output of a rank must hold at the end (exscan, rank 0: anything)."""
+
+
+def _side(buffer: int, cells: int) -> Region:
+    return Region((buffer, 0, cells))
+
+
+def _blocks(buffer: int, sizes: Sequence[int]) -> Blocks:
+    return _side(buffer, sum(sizes)).blocks(sizes)
+
+
+def call_of(shape: Shape, rank: int) -> Call:
+    """The call of one rank, its data packed one block after the other."""
+    input, output = _sides(shape, rank)
+    return Call(
+        shape.collective,
+        rank,
+        shape.size,
+        shape.root,
+        input=input,
+        output=output,
+        sizes=shape.sizes if shape.sizes_known else None,
+        commutative=shape.commutative,
+        cell_bytes=shape.cell_bytes,
+        nodes=shape.nodes or None,
+    )
+
+
+def _sides(shape: Shape, rank: int) -> tuple[Region | Blocks, Region | Blocks]:
+    """Input and output of a rank; in place both name the buffer that MPI says."""
+    at_root, own = rank == shape.root, shape.sizes[rank]
+    input_buffer = OUTPUT if shape.in_place else INPUT
+    match shape.collective:
+        case "barrier":
+            return EMPTY, EMPTY
+        case "bcast":
+            return EMPTY, _side(OUTPUT, shape.total)
+        case "reduce":
+            in_place = shape.in_place and at_root
+            output = _side(OUTPUT, shape.total) if at_root else EMPTY
+            return _side(OUTPUT if in_place else INPUT, shape.total), output
+        case "gather":
+            blocks = _blocks(OUTPUT, shape.sizes)
+            own_block = blocks[rank] if shape.in_place and at_root else _side(INPUT, own)
+            return own_block, blocks if at_root else EMPTY
+        case "scatter":
+            blocks = _blocks(INPUT, shape.sizes)
+            own_block = blocks[rank] if shape.in_place and at_root else _side(OUTPUT, own)
+            return blocks if at_root else EMPTY, own_block
+        case "allgather":
+            blocks = _blocks(OUTPUT, shape.sizes)
+            return blocks[rank] if shape.in_place else _side(INPUT, own), blocks
+        case "alltoall":
+            sends = [shape.pair(rank, to) for to in range(shape.size)]
+            receives = [shape.pair(source, rank) for source in range(shape.size)]
+            return _blocks(input_buffer, sends), _blocks(OUTPUT, receives)
+        case "reduce_scatter":
+            return _blocks(input_buffer, shape.sizes), _side(OUTPUT, own)
+        case _:
+            return _side(input_buffer, shape.total), _side(OUTPUT, shape.total)

@@ -1,0 +1,419 @@
+"""Run lowered schedules on memory with MPI point-to-point.
+
+A `Plan` is a schedule that was lowered for one shape of call. It runs in one of three ways:
+*direct* on the user's memory (bound anew in each call), *staged* through small buffers of its own
+with persistent requests, or *live*, round by round while the algorithm generates it, if what it
+does depends on data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from mpi4py import MPI
+
+from collx.buffers import Kind
+from collx.lowering import Slots, chunk, lower
+from collx.operators import Operator
+from collx.schedule import (
+    INPUT,
+    OUTPUT,
+    SCRATCH,
+    Answer,
+    Combine,
+    Copy,
+    Recv,
+    RecvInts,
+    Region,
+    Round,
+    Schedule,
+    Send,
+    SendInts,
+)
+
+Bound: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
+"""A function with the arguments it will be called with."""
+
+LARGEST_MESSAGE = 2**31 - 1 if MPI.Get_version()[0] < 4 else 2**40
+KEPT_SCRATCH = 2**24
+"""Bytes of scratch that a plan keeps from one call to the next."""
+
+
+class Storage(NamedTuple):
+    """Memory of one buffer of a call.
+
+    Attributes
+    ----------
+    memory : MPI.buffer
+        Its bytes.
+    raw, array : numpy.ndarray
+        The same as bytes, and as elements to compute with (None where NumPy cannot).
+    origin : int
+        The address of cell 0.
+    """
+
+    memory: MPI.buffer
+    raw: np.ndarray[Any, Any]
+    array: np.ndarray[Any, Any] | None
+    origin: int
+
+
+class Cells(NamedTuple):
+    """What a cell is in memory: a byte (no kind) or an element of a datatype."""
+
+    unit: int
+    kind: Kind | None
+
+    @property
+    def gaps(self) -> bool:
+        """Whether only MPI knows which bytes of a cell are data."""
+        return self.kind is not None and not self.kind.dense
+
+    def storage(self, memory: MPI.buffer) -> Storage:
+        """Make memory usable; cell 0 is at its beginning."""
+        raw = _NO_BYTES
+        if memory.nbytes:
+            raw = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
+        dtype = self.kind.dtype if self.kind is not None else None
+        array = None
+        if dtype is not None:
+            array = raw[: memory.nbytes // self.unit * self.unit].view(dtype)
+        return Storage(memory, raw, array, memory.address)
+
+    def scratch(self, cells: int) -> Storage:
+        """New memory for this many cells."""
+        if not self.gaps:
+            return self.storage(MPI.buffer.frombuffer(np.empty(cells * self.unit, np.uint8)))
+        assert self.kind is not None
+        reach = max(self.kind.true_extent, self.unit) + (cells - 1) * abs(self.unit)
+        memory = MPI.buffer.frombuffer(np.zeros(max(reach, 0), np.uint8))
+        storage = self.storage(memory)
+        return storage._replace(origin=storage.origin - self.kind.lower)
+
+
+_NO_BYTES: np.ndarray[Any, Any] = np.empty(0, np.uint8)
+_NO_MEMORY = MPI.buffer.allocate(0)
+BYTES = Cells(1, None)
+
+
+class Phase(NamedTuple):
+    """What a rank does between two waits: local work, posts, local work, wait.
+
+    `requests` are persistent requests to start, `posts` the calls that give requests.
+    """
+
+    before: list[Bound]
+    posts: list[Bound]
+    requests: list[MPI.Prequest]
+    during: list[Bound]
+    window: int
+
+
+class Binder:
+    """Turns lowered rounds into phases on given memory."""
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        cells: Cells,
+        operator: Operator | None,
+        stores: Mapping[int, Storage],
+        tag: int = 0,
+    ) -> None:
+        self.comm, self.cells, self.operator, self.stores = comm, cells, operator, stores
+        self.tag = tag
+        self.incoming: list[np.ndarray[Any, Any]] = []
+
+    def phases(self, rounds: Iterable[Round], *, persistent: bool = False) -> list[Phase]:
+        """Bind rounds; with `persistent` transfers become persistent requests."""
+        phases: list[Phase] = []
+        before: list[Bound] = []
+        for round_ in rounds:
+            local = [self._local(a) for a in round_.actions if isinstance(a, (Copy, Combine))]
+            transfers = [a for a in round_.actions if not isinstance(a, (Copy, Combine))]
+            if not transfers:
+                before += local
+                continue
+            if not round_.window:  # a window counts in the order that the algorithm lists
+                transfers.sort(key=_sends_last)
+            posts = [self._post(action, persistent) for action in transfers]
+            started = [post(*arguments) for post, arguments in posts] if persistent else []
+            phases.append(Phase(before, [] if persistent else posts, started, local, round_.window))
+            before = []
+        if before:
+            phases.append(Phase(before, [], [], [], 0))
+        return phases
+
+    def _post(self, action: Any, persistent: bool) -> Bound:
+        comm, lane = self.comm, self.tag + action.lane
+        match action:
+            case Send(region=region, to=to, synchronous=synchronous):
+                if synchronous:
+                    post = comm.Ssend_init if persistent else comm.Issend
+                else:
+                    post = comm.Send_init if persistent else comm.Isend
+                return post, (self._message(region), to, lane)
+            case Recv(into=into, source=source):
+                receive = comm.Recv_init if persistent else comm.Irecv
+                return receive, (self._message(into), source, lane)
+            case SendInts(values=values, to=to):
+                return comm.Isend, (np.array(values, np.int64), to, lane)
+        numbers = np.empty(action.count, np.int64)
+        self.incoming.append(numbers)
+        return comm.Irecv, (numbers, action.source, lane)
+
+    def _message(self, region: Region) -> Any:
+        """What mpi4py takes for this region."""
+        if not region.pieces:
+            return _NO_MEMORY
+        buffer, start, stop = region.pieces[0]
+        store, unit = self.stores[buffer], self.cells.unit
+        if not self.cells.gaps:
+            return store.memory[start * unit : stop * unit]
+        assert self.cells.kind is not None
+        return [_at(store.origin + start * unit), stop - start, self.cells.kind.datatype]
+
+    def _local(self, action: Copy | Combine) -> Bound:
+        if isinstance(action, Copy):
+            return self._copy(action.into, action.source)
+        assert self.operator is not None
+        if self.operator.ufunc is not None:
+            left, right, into = map(self._array, (action.left, action.right, action.into))
+            return self.operator.ufunc, (left, right, into)
+        return self._reduce_local(action)
+
+    def _copy(self, into: Region, source: Region) -> Bound:
+        if self.cells.gaps:
+            return _copy_typed, (self._message(into), self._message(source))
+        return np.copyto, (self._raw(into), self._raw(source))
+
+    def _raw(self, region: Region) -> np.ndarray[Any, Any]:
+        buffer, start, stop = region.pieces[0]
+        unit = self.cells.unit
+        return self.stores[buffer].raw[start * unit : stop * unit]
+
+    def _array(self, region: Region) -> np.ndarray[Any, Any]:
+        buffer, start, stop = region.pieces[0]
+        array = self.stores[buffer].array
+        assert array is not None
+        return array[start:stop]
+
+    def _reduce_local(self, action: Combine) -> Bound:
+        """`Op.Reduce_local` combines into its right operand: arrange the operands for that."""
+        assert self.operator is not None
+        op, commutative = self.operator.op, self.operator.commutative
+        into, left, right = action.into, action.left, action.right
+        operand = self._operand
+        if into == right:
+            return op.Reduce_local, (operand(left), operand(into))
+        if into == left and commutative:
+            return op.Reduce_local, (operand(right), operand(into))
+        result = into
+        if into == left:
+            cells = len(into)
+            scratch = self.cells.scratch(cells)
+            number = min(self.stores, default=0) - 1_000_000
+            self.stores = {**self.stores, number: scratch}
+            result = Region((number, 0, cells))
+        steps: list[Bound] = [
+            self._copy(result, right),
+            (op.Reduce_local, (operand(left), operand(result))),
+        ]
+        if result != into:
+            steps.append(self._copy(into, result))
+        return _in_turn, (steps,)
+
+    def _operand(self, region: Region) -> list[Any]:
+        buffer, start, stop = region.pieces[0]
+        assert self.cells.kind is not None
+        address = self.stores[buffer].origin + start * self.cells.unit
+        return [_at(address), stop - start, self.cells.kind.datatype]
+
+
+def _sends_last(action: Any) -> bool:
+    """Receives are posted before sends, so that messages find them."""
+    return isinstance(action, (Send, SendInts))
+
+
+def _at(address: int) -> MPI.buffer:
+    """Memory at an address, of which only the address matters."""
+    return MPI.buffer.fromaddress(address, 1)
+
+
+def _in_turn(steps: Sequence[Bound]) -> None:
+    for function, arguments in steps:
+        function(*arguments)
+
+
+def _copy_typed(into: Any, source: Any) -> None:
+    """Copy elements with gaps, leaving the gaps alone."""
+    private_self().Sendrecv(source, 0, 0, into, 0, 0)
+
+
+_PRIVATE_SELF: list[MPI.Intracomm] = []
+
+
+def private_self() -> MPI.Intracomm:
+    """A communicator of this process alone that no user sees."""
+    if not _PRIVATE_SELF:
+        _PRIVATE_SELF.append(MPI.COMM_SELF.Dup())
+    return _PRIVATE_SELF[0]
+
+
+def oversubscribed() -> bool:
+    """Whether the ranks on this node are more than its cores, as far as the launcher tells."""
+    told = [os.environ.get(name) for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")]
+    ranks = next((int(number) for number in told if number), MPI.COMM_WORLD.Get_size())
+    allowed = len(os.sched_getaffinity(0))
+    cores = allowed if allowed > 1 else os.cpu_count() or 1
+    return ranks > cores
+
+
+def _wait_yielding(requests: list[MPI.Request]) -> None:
+    """Wait, and leave the core to other ranks meanwhile."""
+    testall, give_way = MPI.Request.Testall, os.sched_yield
+    while not testall(requests):
+        give_way()
+
+
+_waitall = MPI.Request.Waitall
+_startall = MPI.Prequest.Startall
+
+
+def choose_wait() -> Callable[[list[Any]], Any]:
+    """The native wait, or one that yields where ranks share cores (`COLLX_YIELD=0/1` decides)."""
+    wanted = os.environ.get("COLLX_YIELD")
+    yielding = oversubscribed() if wanted is None else wanted != "0"
+    return _wait_yielding if yielding else _waitall
+
+
+wait = choose_wait()
+
+
+def run(phases: Iterable[Phase]) -> None:
+    """Carry out phases to the end."""
+    for before, posts, requests, during, window in phases:
+        for function, arguments in before:
+            function(*arguments)
+        if requests:
+            _startall(requests)
+        elif window and window < len(posts):
+            requests = _post_within(posts, window)  # type: ignore[assignment]
+        else:
+            requests = [post(*arguments) for post, arguments in posts]
+        for function, arguments in during:
+            function(*arguments)
+        if requests:
+            wait(requests)
+
+
+def _post_within(posts: Sequence[Bound], window: int) -> list[MPI.Request]:
+    """Post with at most `window` requests outstanding; gives those that still are."""
+    requests: list[MPI.Request] = []
+    for post, arguments in posts:
+        if len(requests) == window:
+            requests.pop(_wait_any(requests))
+        requests.append(post(*arguments))
+    return requests
+
+
+def _wait_any(requests: list[MPI.Request]) -> int:
+    if wait is _waitall:
+        return MPI.Request.Waitany(requests)
+    while True:
+        index, done = MPI.Request.Testany(requests)
+        if done:
+            return index
+        os.sched_yield()
+
+
+class Plan:
+    """A schedule lowered for one shape of call.
+
+    Parameters
+    ----------
+    generate
+        Gives a new schedule of this rank, and the scratch sizes as they grow.
+    cells, operator
+        What a cell is, and how two are combined.
+    """
+
+    def __init__(
+        self,
+        generate: Callable[[], tuple[Schedule, Callable[[], Sequence[int]]]],
+        cells: Cells,
+        operator: Operator | None,
+    ) -> None:
+        self.cells, self.operator, self._generate = cells, operator, generate
+        self.rounds: list[Round] | None = self._lowered()
+        self._scratch: dict[int, Storage] | None = None
+
+    def _lowered(self) -> list[Round] | None:
+        """All rounds lowered, or None if the schedule depends on data."""
+        schedule, scratch_sizes = self._generate()
+        slots, lowered = Slots(), []
+        for round_ in schedule:
+            if any(isinstance(action, (SendInts, RecvInts)) for action in round_.actions):
+                schedule.close()
+                return None
+            lowered += [self._limited(part) for part in lower(round_, slots)]
+        self._sizes = _buffer_sizes(scratch_sizes(), slots)
+        return lowered
+
+    def _limited(self, round_: Round) -> Round:
+        return chunk(round_, max(LARGEST_MESSAGE // max(self.cells.unit, 1), 1))
+
+    def scratch(self) -> dict[int, Storage]:
+        """Memory for the scratch buffers, kept if it is not too large."""
+        if self._scratch is not None:
+            return self._scratch
+        made = {number: self.cells.scratch(cells) for number, cells in self._sizes.items()}
+        if sum(self._sizes.values()) * self.cells.unit <= KEPT_SCRATCH:
+            self._scratch = made
+        return made
+
+    def run_direct(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> None:
+        """Run on the user's memory."""
+        stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
+        if self.rounds is None:
+            self._run_live(comm, stores)
+        else:
+            stores.update(self.scratch())
+            run(Binder(comm, self.cells, self.operator, stores).phases(self.rounds))
+
+    def _run_live(self, comm: MPI.Comm, stores: dict[int, Storage]) -> None:
+        """Run round by round, giving the algorithm the integers that it received."""
+        schedule, scratch_sizes = self._generate()
+        answer: Answer = None  # type: ignore[assignment]  # what a generator is first sent
+        slots = Slots()
+        while True:
+            try:
+                round_ = schedule.send(answer)
+            except StopIteration:
+                return
+            parts = [self._limited(part) for part in lower(round_, slots)]
+            for number, cells in _buffer_sizes(scratch_sizes(), slots).items():
+                if number not in stores or (number < 0 and self._short(stores[number], cells)):
+                    stores[number] = self.cells.scratch(cells)
+            binder = Binder(comm, self.cells, self.operator, stores)
+            run(binder.phases(parts))
+            answer = [tuple(numbers.tolist()) for numbers in binder.incoming]
+
+    def _short(self, store: Storage, cells: int) -> bool:
+        return store.memory.nbytes < cells * self.cells.unit
+
+    def stage(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> list[Phase]:
+        """Bind once to memory that stays, with persistent requests."""
+        assert self.rounds is not None
+        stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
+        stores.update(self.scratch())
+        binder = Binder(comm, self.cells, self.operator, stores)
+        return binder.phases(self.rounds, persistent=True)
+
+
+def _buffer_sizes(scratch_sizes: Sequence[int], slots: Slots) -> dict[int, int]:
+    sizes = {SCRATCH + index: cells for index, cells in enumerate(scratch_sizes)}
+    return sizes | {-1 - index: cells for index, cells in enumerate(slots.sizes)}

@@ -1,0 +1,168 @@
+"""Where the cells of a call are in the memory of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from collx.arguments import Arguments, Sides
+from collx.buffers import Message, Packing, Part, packing
+from collx.collectives import COLLECTIVES
+from collx.engine import BYTES, Cells, private_self
+from collx.errors import Error
+from collx.schedule import EMPTY, INPUT, OUTPUT, Blocks, Region
+
+
+class Layout(NamedTuple):
+    """Where the cells of a call are: what its plan depends on, apart from operator and choice.
+
+    Attributes
+    ----------
+    input, output : Region or Blocks
+        In cells of the buffers.
+    sizes : sequence of int or None
+        Cells of the blocks of all ranks, if this rank knows them.
+    cells : Cells
+        What a cell is.
+    input_packing, output_packing : Packing or None
+        How data movement lays out its messages.
+    """
+
+    input: Region | Blocks
+    output: Region | Blocks
+    sizes: Sequence[int] | None
+    cells: Cells
+    input_packing: Packing | None = None
+    output_packing: Packing | None = None
+
+
+def lay_out(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
+    """Find the regions of a call."""
+    row = COLLECTIVES[arguments.collective]
+    if row.combines:
+        return _lay_out_elements(arguments, sides, rank, size)
+    return _lay_out_bytes(arguments, sides, rank, size)
+
+
+def _lay_out_bytes(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
+    family = COLLECTIVES[arguments.collective].family
+    sent = packing(sides.input, INPUT) if sides.input is not None else None
+    received = packing(sides.output, OUTPUT) if sides.output is not None else None
+    inputs = sent.blocks if sent else None
+    outputs = received.blocks if received else None
+    input: Region | Blocks = inputs or EMPTY
+    output: Region | Blocks = outputs or EMPTY
+    if family in ("bcast", "scatter"):
+        output = outputs[0] if outputs else EMPTY
+    if family in ("gather", "allgather"):
+        input = inputs[0] if inputs else EMPTY
+    if arguments.in_place:
+        if family in ("gather", "allgather") and outputs:
+            input = outputs[rank]
+        elif family == "scatter" and inputs:
+            output = inputs[rank]
+        elif family == "alltoall":
+            input = output
+    sizes = _block_sizes(arguments.collective, input, output, size)
+    return Layout(input, output, sizes, BYTES, sent, received)
+
+
+def _block_sizes(
+    collective: str, input: Region | Blocks, output: Region | Blocks, size: int
+) -> Sequence[int] | None:
+    """The block sizes that all ranks know: for gather and scatter those of any block."""
+    match collective:
+        case "gather" | "alltoall":
+            return [len(input[0] if isinstance(input, Blocks) else input)] * size
+        case "scatter":
+            return [len(output)] * size
+        case "allgather" | "allgatherv":
+            assert isinstance(output, Blocks)
+            return [len(block) for block in output]
+    return None
+
+
+def _lay_out_elements(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
+    message = sides.output or sides.input
+    assert message is not None
+    cells = Cells(message.kind.extent, message.kind)
+    input = _cells_of(sides.input, INPUT)
+    output = _cells_of(sides.output, OUTPUT)
+    if COLLECTIVES[arguments.collective].family != "reduce_scatter":
+        whole = output if arguments.in_place else input
+        return Layout(whole, output, None, cells)
+    counts = arguments.counts
+    if arguments.collective == "reduce_scatter_block":
+        counts = [message.parts[0].count] * size
+    assert counts is not None
+    whole = Region((OUTPUT, 0, sum(counts))) if arguments.in_place else input
+    if len(whole) != sum(counts):
+        raise ValueError(f"mismatch in send count {len(whole)} and sum(counts) {sum(counts)}")
+    if not arguments.in_place and len(output) != counts[rank]:
+        raise ValueError(
+            f"mismatch in receive count {len(output)} and counts[{rank}] {counts[rank]}"
+        )
+    return Layout(whole.blocks(counts), Region((OUTPUT, 0, counts[rank])), counts, cells)
+
+
+def _cells_of(message: Message | None, buffer: int) -> Region:
+    cells = sum(part.count for part in message.parts) if message is not None else 0
+    return Region((buffer, 0, cells)) if cells else EMPTY
+
+
+def element_memory(message: Message) -> MPI.buffer:
+    part = message.parts[0]
+    if message.memory is None or not part.kind.dense:
+        return MPI.buffer.fromaddress(message.address + part.offset, 1)
+    count = sum(each.count for each in message.parts)
+    return message.memory[part.offset : part.offset + count * part.kind.extent]
+
+
+def span(message: Message) -> tuple[int, int]:
+    """The addresses that a message of dense parts touches, first and behind the last."""
+    parts = [part for part in message.parts if part.nbytes and part.kind.dense]
+    if not parts or message.memory is None:
+        return 0, 0
+    first = min(part.offset for part in parts)
+    last = max(part.offset + part.nbytes for part in parts)
+    return message.address + first, message.address + last
+
+
+def check_apart(one: tuple[int, int], other: tuple[int, int]) -> None:
+    if one[0] < other[1] and other[0] < one[1] and one[0] < one[1] and other[0] < other[1]:
+        raise Error(
+            MPI.ERR_BUFFER,
+            "send and receive buffer overlap; pass MPI.IN_PLACE, or separate buffers",
+        )
+
+
+def pack(message: Message | None, packed: MPI.buffer) -> None:
+    """Copy the data of all parts, one after the other, into `packed`."""
+    assert message is not None
+    done = 0
+    for part in message.parts:
+        if part.nbytes:
+            into = packed[done : done + part.nbytes]
+            private_self().Sendrecv(_typed(message, part), 0, 0, into, 0, 0)
+            done += part.nbytes
+
+
+def unpack(message: Message | None, packed: MPI.buffer) -> None:
+    """Copy the data in `packed` to all parts."""
+    assert message is not None
+    done = 0
+    for part in message.parts:
+        if part.nbytes:
+            source = packed[done : done + part.nbytes]
+            private_self().Sendrecv(source, 0, 0, _typed(message, part), 0, 0)
+            done += part.nbytes
+
+
+def _typed(message: Message, part: Part) -> list[Any]:
+    datatype = part.kind.datatype if part.kind.datatype is not None else MPI.BYTE
+    count = part.count if part.kind.datatype is not None else part.nbytes
+    if message.memory is None and not part.offset:
+        return [MPI.BOTTOM, count, datatype]
+    return [MPI.buffer.fromaddress(message.address + part.offset, 1), count, datatype]
