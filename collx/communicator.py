@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,16 +31,19 @@ def _layout(buffer: Spec) -> Hashable:
     return buffer is None or (buffer is _in_place and 2)
 
 
-class Comm(MPI.Intracomm):
+class Comm:
     """A communicator with collx's collectives.
 
-    Wrapping is collective: all ranks of the communicator must do it, though it does not wait for
-    them. The result is the same communicator, not a duplicate. Every collective takes one more
-    argument than in mpi4py, `algorithm`: a name with parameters such as `"ring(segment=64K)"`.
+    `Comm(comm)` wraps any mpi4py communicator; the result is of the class for its kind:
+    `Intracomm`, `Cartcomm`, `Graphcomm`, `Distgraphcomm` or `Intercomm`, each of which is also the
+    mpi4py class of that name. Wrapping is collective: all ranks of the communicator must do it,
+    though it does not wait for them. The result is the same communicator, not a duplicate.
+    Communicators made from it are wrapped as well. Every collective takes one more argument than
+    in mpi4py, `algorithm`: a name with parameters such as `"ring(segment=64K)"`.
 
     Parameters
     ----------
-    comm : MPI.Intracomm
+    comm : MPI.Comm
         The communicator to wrap.
 
     Examples
@@ -51,14 +55,28 @@ class Comm(MPI.Intracomm):
     array([1., 1.])
     """
 
-    def __new__(cls, comm: MPI.Comm | None = None) -> Comm:
-        """Wrap `comm`."""
-        made: Comm = MPI.Intracomm.__new__(cls, comm)
+    _native: type[Any]
+    _state: State
+
+    def __new__(cls, comm: MPI.Comm | None = None) -> Any:
+        """Wrap `comm` in the class for its kind."""
+        kind: Any = _kind_for(comm) if cls is Comm else cls
+        made = kind._native.__new__(kind, comm)
         if comm is not None and comm != MPI.COMM_NULL:
             made._state = state_of(made)
         return made
 
-    _state: State
+    def __getattr__(self, name: str) -> Any:
+        """Make the state of a communicator that mpi4py made (by Dup) when it is first needed."""
+        if name == "_state":
+            self._state = state_of(self)  # type: ignore[arg-type]
+            return self._state
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def Free(self) -> None:
+        """Free the communicator and all that collx holds for it."""
+        self.__dict__.pop("_state", None)
+        self._native.Free(self)
 
     def _call(
         self,
@@ -196,6 +214,77 @@ class Comm(MPI.Intracomm):
         counts = np.empty(self._state.size, np.int64)
         self.Allgather(mine, counts)
         return [int(count) for count in counts]
+
+
+def _wrapping(native: Callable[..., Any]) -> Callable[..., Any]:
+    """A constructor of communicators whose result is wrapped."""
+
+    @wraps(native)
+    def method(*arguments: Any, **keywords: Any) -> Any:
+        made = native(*arguments, **keywords)
+        wrapped = made != MPI.COMM_NULL and not isinstance(made, MPI.Intercomm)
+        return Comm(made) if wrapped else made
+
+    return method
+
+
+CONSTRUCTORS = (
+    "Dup Dup_with_info Clone Create Create_group Split Split_type Create_cart Create_graph"
+    " Create_dist_graph Create_dist_graph_adjacent Create_intercomm Merge Sub"
+).split()
+"""Methods of mpi4py's communicators that make communicators."""
+
+
+def _kind(native: type[Any]) -> Callable[[type[Any]], type[Any]]:
+    """Make a class of communicators out of its mpi4py class."""
+
+    def fill(cls: type[Any]) -> type[Any]:
+        cls._native = native
+        for name in CONSTRUCTORS:
+            if hasattr(native, name):
+                setattr(cls, name, _wrapping(getattr(native, name)))
+        return cls
+
+    return fill
+
+
+@_kind(MPI.Intracomm)
+class Intracomm(Comm, MPI.Intracomm):
+    """An intra-communicator with collx's collectives."""
+
+
+@_kind(MPI.Cartcomm)
+class Cartcomm(Comm, MPI.Cartcomm):
+    """A communicator with a Cartesian topology and collx's collectives."""
+
+
+@_kind(MPI.Graphcomm)
+class Graphcomm(Comm, MPI.Graphcomm):
+    """A communicator with a graph topology and collx's collectives."""
+
+
+@_kind(MPI.Distgraphcomm)
+class Distgraphcomm(Comm, MPI.Distgraphcomm):
+    """A communicator with a distributed graph topology and collx's collectives."""
+
+
+KINDS = (Cartcomm, Graphcomm, Distgraphcomm, Intracomm)
+
+
+def _kind_for(comm: MPI.Comm | None) -> type[Any]:
+    """The class that wraps this communicator.
+
+    Raises
+    ------
+    TypeError
+        If it is no communicator, or an inter-communicator.
+    """
+    for kind in KINDS:
+        if isinstance(comm, kind._native):
+            return kind
+    if isinstance(comm, MPI.Intercomm):
+        raise TypeError("collx has no collectives for inter-communicators yet: use mpi4py's")
+    raise TypeError(f"expecting an mpi4py communicator, got {comm!r}")
 
 
 def explain(

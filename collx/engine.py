@@ -8,7 +8,6 @@ does depends on data.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -263,34 +262,9 @@ def private_self() -> MPI.Intracomm:
     return _PRIVATE_SELF[0]
 
 
-def oversubscribed() -> bool:
-    """Whether the ranks on this node are more than its cores, as far as the launcher tells."""
-    told = [os.environ.get(name) for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")]
-    ranks = next((int(number) for number in told if number), MPI.COMM_WORLD.Get_size())
-    allowed = len(os.sched_getaffinity(0))
-    cores = allowed if allowed > 1 else os.cpu_count() or 1
-    return ranks > cores
-
-
-def _wait_yielding(requests: list[MPI.Request]) -> None:
-    """Wait, and leave the core to other ranks meanwhile."""
-    testall, give_way = MPI.Request.Testall, os.sched_yield
-    while not testall(requests):
-        give_way()
-
-
-_waitall = MPI.Request.Waitall
+wait = MPI.Request.Waitall
+"""Waits for requests. The native wait also leaves the core to other ranks where they share it."""
 _startall = MPI.Prequest.Startall
-
-
-def choose_wait() -> Callable[[list[Any]], Any]:
-    """The native wait, or one that yields where ranks share cores (`COLLX_YIELD=0/1` decides)."""
-    wanted = os.environ.get("COLLX_YIELD")
-    yielding = oversubscribed() if wanted is None else wanted != "0"
-    return _wait_yielding if yielding else _waitall
-
-
-wait = choose_wait()
 
 
 def run(phases: Iterable[Phase]) -> None:
@@ -315,19 +289,9 @@ def _post_within(posts: Sequence[Bound], window: int) -> list[MPI.Request]:
     requests: list[MPI.Request] = []
     for post, arguments in posts:
         if len(requests) == window:
-            requests.pop(_wait_any(requests))
+            requests.pop(MPI.Request.Waitany(requests))
         requests.append(post(*arguments))
     return requests
-
-
-def _wait_any(requests: list[MPI.Request]) -> int:
-    if wait is _waitall:
-        return MPI.Request.Waitany(requests)
-    while True:
-        index, done = MPI.Request.Testany(requests)
-        if done:
-            return index
-        os.sched_yield()
 
 
 class Plan:

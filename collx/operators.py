@@ -70,8 +70,9 @@ def operator_for(op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any) -> Opera
     """
     if datatype is not None and op.is_predefined:
         _check_defined(op, datatype)
-    warns = dtype is not None and dtype.kind in "fcV"
-    return Operator(_ufunc(op, datatype, dtype), op, _commutative(op), warns)
+    ufunc = _ufunc(op, datatype, dtype)
+    warns = ufunc is not None and dtype.kind not in "biu"
+    return Operator(ufunc, op, _commutative(op), warns)
 
 
 def _commutative(op: MPI.Op) -> bool:

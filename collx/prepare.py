@@ -7,6 +7,7 @@ an `Entry`, which can be called again with other buffers of the same layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Entry:
         self.kept = (arguments.op, arguments.algorithm)
         self.at_root = state.rank == arguments.root
         self._only_reads = arguments.collective == "bcast" and self.at_root
-        self._quiet = plan.operator is not None and plan.operator.warns
+        self._inside = _quietly() if plan.operator is not None and plan.operator.warns else _plainly
 
     def run(self, sides: Sides) -> None:
         """Run on the buffers of parsed arguments."""
@@ -80,11 +81,7 @@ class Entry:
         return element_memory(message)
 
     def _run(self, input: MPI.buffer, output: MPI.buffer) -> None:
-        if self._quiet:
-            with np.errstate(all="ignore"):
-                self.plan.run_direct(self.state.ready(), input, output)
-        else:
-            self.plan.run_direct(self.state.ready(), input, output)
+        self._inside(self.plan.run_direct, self.state.ready(), input, output)
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Run on arrays of the layout that this entry was made for."""
@@ -102,6 +99,17 @@ class Entry:
 
     def free(self) -> None:
         """Give back what MPI holds."""
+
+
+def _plainly(function: Callable[..., None], *arguments: Any) -> None:
+    function(*arguments)
+
+
+def _quietly() -> Callable[..., None]:
+    """Something that calls a function in a context where NumPy does not warn about values."""
+    context = copy_context()
+    context.run(np.seterr, all="ignore")
+    return context.run
 
 
 class Staged(Entry):
@@ -124,16 +132,12 @@ class Staged(Entry):
     def __call__(self, send: Any, recv: Any) -> None:
         """Copy in, run, copy out."""
         if self._input is not None:
-            np.copyto(self._input, send)
+            self._input[...] = send
         if self._loads_output:
-            np.copyto(self._output, recv)
-        if self._quiet:
-            with np.errstate(all="ignore"):
-                run(self._phases)
-        else:
-            run(self._phases)
+            self._output[...] = recv
+        self._inside(run, self._phases)
         if self._stores:
-            np.copyto(recv, self._output)
+            recv[...] = self._output
 
     def free(self) -> None:
         """Free the persistent requests."""

@@ -166,7 +166,7 @@ def bruck(call: Call, radix: int = 2) -> Steps:
 
 
 @algorithm(
-    covers="none of the libraries read; ext_mpi cyclic shift (ports)",
+    covers="circulant allgather of TU Wien; ext_mpi cyclic shift (ports)",
     ports=(1, 2, 3, 7),
     max_blocks=(0, 4, 16),
 )
@@ -305,7 +305,7 @@ def swing(call: Call, order: str = "halving") -> Steps:
         yield from _exchange(blocks, exchanges.swing(rank, even, order))
 
 
-@algorithm(covers="none of the libraries read", group=(2, 4, 8, 16))
+@algorithm(covers="no other library", group=(2, 4, 8, 16))
 def kring(call: Call, group: int = 4) -> Steps:
     """Run rings inside groups, and pass what they hold to the next group after each turn.
 
@@ -451,7 +451,8 @@ def full_lane(
 
     There are as many lanes as ranks on the smallest node, or at most `lanes`.
 
-    Cost: rounds <= P + ceil(log2(P)), sent <= 2 * n
+    Cost: rounds <= P + ceil(log2(P)),
+    sent <= n * (2 if intra == "ring" and inter == "circulant" else P + 3)
     Reference: Träff, Hunold 2020.
     """
     at = Lanes(call.nodes, call.rank, lanes)
@@ -496,7 +497,7 @@ def _pass_on(at: Lanes, blocks: Blocks, index: int) -> Steps:
 @algorithm(
     needs=Need.NODE_MAP,
     also={"multi_object_bruck": {}},
-    covers="none of the libraries read",
+    covers="no other library",
     radix=(0, 2, 4),
     intra=("ring", "linear", "bruck"),
 )
@@ -506,7 +507,7 @@ def locality_bruck(call: Call, radix: int = 0, intra: str | Choice = "ring") -> 
     After each round the node shares what its ranks received. The radix is one more than the
     ranks on the smallest node, or at most `radix`.
 
-    Cost: rounds <= P + ceil(log2(P)), sent <= 2 * n
+    Cost: rounds <= P + ceil(log2(P)), sent <= n * (2 if intra == "ring" else P)
     Reference: Bienz, Gautam, Kharel 2022; Huang et al. 2023.
     """
     at = Lanes(call.nodes, call.rank, radix - 1 if radix else 0)

@@ -589,6 +589,8 @@ def swing(call: Call) -> Steps:
 def allgather_reduce(call: Call, allgather: str | Choice = "ring") -> Steps:
     """Gather the vectors of all ranks everywhere; each rank combines them in rank order.
 
+    The cost is that of the default allgather.
+
     Cost: rounds = P - 1, sent = n * (P - 1), combined = n * (P - 1)
     Reference: Open MPI, allreduce_allgather_reduce.
     """
@@ -610,6 +612,8 @@ def reduce_bcast(
     call: Call, reduce: str | Choice = "binomial", bcast: str | Choice = "binomial"
 ) -> Steps:
     """Any reduce to rank 0, then any broadcast from there.
+
+    The cost is that of the default parts.
 
     Cost: rounds <= 2 * ceil(log2(P)), sent = ceil(log2(P)) * n,
     combined = ceil(log2(P)) * n
@@ -640,6 +644,8 @@ def reduce_scatter_allgather(
     call: Call, reduce_scatter: str | Choice = "ring", allgather: str | Choice = "ring"
 ) -> Steps:
     """Any reduce-scatter, then any allgather.
+
+    The cost is that of the default parts.
 
     Cost: rounds = 2 * (P - 1), sent = 2 * n * (P - 1) / P, combined = n * (P - 1) / P
     Reference: folklore.
@@ -673,7 +679,8 @@ def two_level(
     """Reduce inside each node, allreduce among one rank per node, broadcast inside each node.
 
     While the leaders work on one segment, the nodes reduce the next and broadcast the last. If the
-    order matters, a node counts as several where its ranks are not consecutive.
+    order matters, a node counts as several where its ranks are not consecutive. The cost is that of
+    the default parts.
 
     Cost: rounds <= (2 * ceil(log2(P)) + 2) * ceil(n / m), sent <= (ceil(log2(P)) + 1) * n,
     combined <= (ceil(log2(P)) + 1) * n
@@ -723,7 +730,8 @@ def multi_leader(
     """In each node `leaders` ranks share the vector; equal shares meet across the nodes.
 
     As many as the smallest node has ranks at most, and just as many with `leaders` 0. If the order
-    matters, a node counts as several where its ranks are not consecutive.
+    matters, a node counts as several where its ranks are not consecutive. The cost is that of the
+    default parts.
 
     Cost: rounds <= 2 * ceil(log2(P)) + 3, sent <= (floor(log2(P)) + 3) * n
     Reference: Bayatpour et al. 2017; Traff, Hunold 2020.
@@ -755,7 +763,7 @@ def hybrid(
     """Share the vector among `parts` neighbours, allreduce the shares across, and collect them.
 
     The more parts, the less is sent, and the more rounds it takes; with `parts` 0 the ranks form a
-    grid that is about square.
+    grid that is about square. The cost is that of the default parts.
 
     Cost: rounds <= 2 * ceil(log2(P)) + 2, sent <= n * (2 + ceil(log2(P)) / max(parts, 1))
     Reference: Kolmakov, Zhang 2020.

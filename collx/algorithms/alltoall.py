@@ -316,7 +316,7 @@ def _unequal(call: Call) -> Call:
 @algorithm(
     needs=Need.EQUAL_BLOCKS,
     covers="SimGrid rdb; MVAPICH2 RD; MPICH tsp_ring",
-    allgather=("ring",),
+    allgather=("ring", "recursive_doubling", "bruck"),
 )
 def via_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
     """Every rank gets the whole input of every rank and keeps its blocks.

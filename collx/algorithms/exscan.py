@@ -229,7 +229,7 @@ def _into(into: Region, left: Region, right: Region | None = None) -> list[Actio
     needs=Need.NODE_MAP | Need.SEPARATE_BUFFERS,
     intra=("recursive_doubling", "linear"),
     inter=("recursive_doubling", "linear"),
-    bcast=("knomial",),
+    bcast=("knomial", "chain"),
 )
 def two_level(
     call: Call,

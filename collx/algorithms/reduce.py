@@ -383,7 +383,7 @@ def elimination(call: Call) -> Steps:
 @algorithm(
     needs=Need.COMMUTATIVE,
     covers="Gloo reduce (ring, linear)",
-    reduce_scatter=("ring",),
+    reduce_scatter=("ring", "circulant", "recursive_halving", "pairwise"),
     gather=("linear", "knomial"),
 )
 def reduce_scatter_gather(
@@ -406,7 +406,7 @@ def reduce_scatter_gather(
 @algorithm(
     needs=Need.COMMUTATIVE,
     covers="MVAPICH2 allreduce-based",
-    allreduce=("ring",),
+    allreduce=("ring", "rabenseifner", "circulant"),
 )
 def via_allreduce(call: Call, allreduce: str | Choice = "ring") -> Steps:
     """Make an allreduce, of which only the root keeps the result.
@@ -451,9 +451,9 @@ def two_level(
 
 @algorithm(
     needs=Need.COMMUTATIVE | Need.NODE_MAP,
-    reduce_scatter=("ring",),
+    reduce_scatter=("ring", "circulant"),
     reduce=("knomial", "rabenseifner"),
-    gather=("linear",),
+    gather=("linear", "knomial"),
 )
 def full_lane(
     call: Call,

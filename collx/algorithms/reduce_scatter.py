@@ -222,7 +222,7 @@ def _double(call: Call) -> Steps:
 
 @algorithm(
     also={"linear": {"window": 0}, "direct": {"window": 0}},
-    covers="MPICH pairwise; SimGrid mpich_pair; MVAPICH2; Intel 2; direct reduce-scatter of SimGrid"
+    covers="MPICH pairwise; SimGrid mpich_pair; MVAPICH2; Intel 2; reduce-scatter of SimGrid"
     " allreduce rab2 (window=0)",
     window=(1, 4, 32, 0),
 )
@@ -255,7 +255,7 @@ def pairwise(call: Call, window: int = 1) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="circulant mock-up of pgmpitunelib; ext_mpi cyclic shift (ports)",
+    covers="circulant reduce-scatter of TU Wien; ext_mpi cyclic shift (ports)",
     ports=(1, 2, 3, 7),
     max_blocks=(0, 4, 16),
 )
@@ -362,7 +362,7 @@ def swing(call: Call, order: str = "halving") -> Steps:
     yield from _collect(inside, exchanges.swing(rank, even, order))
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="none of the libraries read", pieces=(1, 4, 16))
+@algorithm(needs=Need.COMMUTATIVE, covers="no other library", pieces=(1, 4, 16))
 def nblock(call: Call, pieces: int = 4) -> Steps:
     """Reduce all blocks at once in as few rounds as there can be, each in several pieces.
 
@@ -518,7 +518,8 @@ def full_lane(
 
     There are as many lanes as ranks on the smallest node, or at most `lanes`.
 
-    Cost: rounds <= P + ceil(log2(P)), sent <= 2 * n, combined <= 2 * n
+    Cost: rounds <= P + ceil(log2(P)), sent <= 2 * n,
+    combined <= n * (2 if intra == "ring" and inter == "circulant" else P + 3)
     Reference: Träff, Hunold 2020.
     """
     at = Lanes(call.nodes, call.rank, lanes)

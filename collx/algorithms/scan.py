@@ -125,7 +125,7 @@ def tree(call: Call, segment: int = 0) -> Steps:
     covers="MPICH smp, sched_smp",
     intra=("recursive_doubling", "linear"),
     inter=("recursive_doubling", "linear"),
-    bcast=("knomial",),
+    bcast=("knomial", "chain"),
 )
 def two_level(
     call: Call,

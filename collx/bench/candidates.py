@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -58,6 +58,14 @@ class Candidate(NamedTuple):
             return False
         return Promise.SAME_BITS in find(self.collective, self.choice)[0].promises
 
+    @property
+    def meaning(self) -> Hashable:
+        """Algorithm and all parameters: two names may mean the same."""
+        if self.choice is None:
+            return None
+        marked, parameters = find(self.collective, self.choice)
+        return marked.name, str({**marked.defaults, **parameters})
+
     def bind(self, native: MPI.Intracomm, comm: Comm, problem: Problem) -> Callable[[], Any]:
         """The call, ready to be made."""
         arguments, keywords = problem.arguments()
@@ -65,6 +73,14 @@ class Candidate(NamedTuple):
         if self.choice is None:
             return partial(getattr(native, method), *arguments, **keywords)
         return partial(getattr(comm, method), *arguments, **keywords, algorithm=self.name)
+
+
+def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Leave out what is another name for one that came before."""
+    first: dict[Hashable, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.meaning, candidate)
+    return list(first.values())
 
 
 def block_sizes(collective: str, elements: int, ranks: int) -> list[int]:

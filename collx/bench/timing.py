@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collx.bench.candidates import Candidate, Facts, block_sizes, choices, spread
+from collx.bench.candidates import Candidate, Facts, block_sizes, choices, distinct, spread
 from collx.bench.problems import Problem
 from collx.bench.validation import Session, Trial, Validated, judge
 from collx.environment import native_path
@@ -112,13 +112,12 @@ class Sweep:
         Called with a line on the progress.
     """
 
-    def __init__(
-        self, session: Session, validated: Validated, show: Callable[[str], None]
-    ) -> None:
+    def __init__(self, session: Session, validated: Validated, show: Callable[[str], None]) -> None:
         self.session, self.show = session, show
         self.seconds = dict(validated.seconds)
         self.dice = random.Random(session.options.seed)
         self.rows: list[Row] = []
+        self.barrier = 0.0  # seconds of a repetition besides the call, as last measured
 
     def run(self) -> list[Task]:
         """Measure; the tasks that there was no time for."""
@@ -150,7 +149,8 @@ class Sweep:
     def affordable(self, by_size: Sequence[list[Task]]) -> tuple[list[Task], list[Task]]:
         """Take as many sizes as time allows, small ones first; the rest is for later."""
         left = self.session.left()
-        taken, later = [], []
+        taken: list[Task] = []
+        later: list[Task] = []
         for tasks in by_size:
             left -= sum(self.least(task) for task in tasks)
             (taken if left > 0 or not taken else later).extend(tasks)
@@ -169,7 +169,7 @@ class Sweep:
         row = Row(task.collective, task.nbytes, facts.own(), self.native_way(task))
         end = session.meeting.elapsed + allowance
         cells = self.look(row, self.candidates(facts, row.own), problem, end - 0.6 * allowance)
-        cells = self.keep(row, cells, end)
+        cells = self.keep(row, cells, problem, end)
         self.warm_up(cells, end)
         self.repeat(cells, end)
         row.cells = [cell for cell in cells if cell.maxima]
@@ -191,7 +191,7 @@ class Sweep:
             and facts.take(find(name, choice)[0])
         ]
         rest.sort(key=lambda candidate: self.seconds[candidate])
-        order = dict.fromkeys([Candidate(name), own, *rest])
+        order = distinct([Candidate(name), own, *rest])
         return [candidate for candidate in order if candidate not in self.session.excluded]
 
     def look(
@@ -209,12 +209,8 @@ class Sweep:
 
     def _look(self, row: Row, some: Sequence[Candidate], problem: Problem) -> list[Cell]:
         judge(self.session, [Trial(candidate, problem) for candidate in some])
-        session = self.session
-        cells = [
-            Cell(candidate, candidate.bind(session.native, session.comm, problem), warm_ups=1)
-            for candidate in some
-            if candidate not in session.excluded
-        ]
+        good = [candidate for candidate in some if candidate not in self.session.excluded]
+        cells = [Cell(candidate, self._bound(candidate, problem)) for candidate in good]
         self.sample(cells, 1)
         for cell in cells:
             cell.estimate, cell.warm_ups = cell.maxima.pop() / 1e9, 2
@@ -222,7 +218,10 @@ class Sweep:
             self.seconds[cell.candidate] = cell.estimate
         return cells
 
-    def keep(self, row: Row, cells: Sequence[Cell], end: float) -> list[Cell]:
+    def _bound(self, candidate: Candidate, problem: Problem) -> Callable[[], Any]:
+        return candidate.bind(self.session.native, self.session.comm, problem)
+
+    def keep(self, row: Row, cells: Sequence[Cell], problem: Problem, end: float) -> list[Cell]:
         """Cut the slow ones if there is no time for the fewest repetitions of all."""
         left = end - self.session.meeting.elapsed
         first = {Candidate(row.collective), row.own}
@@ -231,12 +230,10 @@ class Sweep:
             left -= FEWEST * (cell.estimate + self.barrier)
             if left > 0 or cell.candidate in first:
                 kept.append(cell)
+                cell.call = self._bound(cell.candidate, problem)
             else:
                 row.cut.append(cell.candidate.name)
         return kept
-
-    barrier = 0.0
-    """Seconds for what a repetition needs besides the call, as last measured."""
 
     def warm_up(self, cells: Sequence[Cell], end: float) -> None:
         """Bring each cell to `WARM_UPS` calls if that leaves time for the fewest repetitions."""
@@ -291,7 +288,7 @@ class Sweep:
         self.session.guard.doing = f"{cell.candidate.collective} {cell.candidate.name} (timing)"
 
 
-_FLAT = 64 * 1024
+_FLAT = 512 * 1024
 """What a row weighs besides its bytes, when time is shared out."""
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from collx.bench.candidates import Candidate, Facts, block_sizes, choices, uneven_sizes
+from collx.bench.candidates import (
+    Candidate,
+    Facts,
+    block_sizes,
+    choices,
+    distinct,
+    uneven_sizes,
+)
 from collx.bench.meeting import Guard, Meeting
 from collx.bench.options import Options
 from collx.bench.problems import Data, Problem
 from collx.collectives import COLLECTIVES
 from collx.communicator import Comm
-from collx.environment import Info, describe
+from collx.environment import describe
 from collx.registry import NeedsError, find
 
 RIGHT, NOT_TAKEN, WRONG = 0, 1, 2
@@ -63,8 +70,9 @@ class Session:
         self.data = Data(self.size, np.dtype(options.dtype), options.op, options.seed)
         self.failures: list[Failure] = []
         self.excluded: set[Candidate] = set()
-        self.info = describe(world)
-        self.one_node = len(self.info.get("nodes", ())) == 1
+        self.info: dict[str, Any] = describe(world)
+        nodes: Any = self.info.get("nodes", ())
+        self.one_node = len(nodes) == 1
 
     def left(self) -> float:
         """Seconds of the budget that were left at the last exchange."""
@@ -233,7 +241,7 @@ def _trials(session: Session, problem: Problem, defaults: bool) -> Iterator[Tria
     candidates = [Candidate(name, choice) for choice in some]
     if defaults:
         candidates = [Candidate(name), facts.own(), *candidates]
-    for candidate in dict.fromkeys(candidates):
+    for candidate in distinct(candidates):
         if not candidate.choice or facts.take(find(name, candidate.choice)[0]):
             yield Trial(candidate, problem)
 
