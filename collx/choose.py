@@ -17,27 +17,48 @@ from typing import NamedTuple
 
 from collx.choice import Choice, parse
 from collx.collectives import COLLECTIVES, Call
-from collx.registry import find
+from collx.registry import Need, Promise, find
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What `using` sets: a choice for some collectives or families."""
+    """What `using` sets.
+
+    Attributes
+    ----------
+    choices : mapping
+        Algorithms for some collectives or families.
+    check : bool
+        Whether ranks compare their arguments before each call.
+    reproducible : bool
+        Whether only algorithms are chosen whose bits depend on neither layout nor timing.
+    """
 
     choices: Mapping[str, Choice]
+    check: bool = False
+    reproducible: bool = False
 
 
-NO_SETTINGS = Settings({})
+NO_SETTINGS = Settings({}, os.environ.get("COLLX_CHECK", "0") not in ("", "0"))
 settings: ContextVar[Settings] = ContextVar("collx settings", default=NO_SETTINGS)
 """The settings in force in this thread."""
 
 
 @contextmanager
-def using(**choices: str) -> Iterator[None]:
-    """Choose algorithms for a while.
+def using(
+    *, check: bool | None = None, reproducible: bool | None = None, **choices: str
+) -> Iterator[None]:
+    """Choose algorithms, or how calls are made, for a while.
 
     Parameters
     ----------
+    check
+        Let ranks compare collective, root, operator, datatype and bytes before each call, and raise
+        the same error on all of them if they differ. (Also by the environment: `COLLX_CHECK=1`.)
+    reproducible
+        Take only algorithms that give the same bits on all ranks and whatever the placement of
+        ranks on nodes. No algorithm here depends on timing. An algorithm asked for by name is
+        taken as it is.
     **choices
         For each collective (or family) the algorithm, for example
         `allreduce="ring(segment=64K)"`. All ranks must say the same.
@@ -54,7 +75,14 @@ def using(**choices: str) -> Iterator[None]:
     Choice(name='ring', items=())
     """
     checked = {name: _checked(name, text) for name, text in choices.items()}
-    token = settings.set(Settings({**settings.get().choices, **checked}))
+    old = settings.get()
+    token = settings.set(
+        Settings(
+            {**old.choices, **checked},
+            old.check if check is None else check,
+            old.reproducible if reproducible is None else reproducible,
+        )
+    )
     try:
         yield
     finally:
@@ -208,11 +236,26 @@ def decide(collective: str, call: Call, algorithm: str | Choice | None) -> Decis
         return Decision(parse(algorithm), "the argument algorithm=")
     family = COLLECTIVES[collective].family
     for source, choice in _wishes(collective, family):
-        if not find(collective, choice)[0].unmet(call):
+        if _allowed(collective, choice, call):
             return Decision(choice, source)
     facts = facts_of(call)
-    rule = next(rule for rule in RULES[family] if rule.test(facts))
+    rule = next(
+        rule
+        for rule in RULES[family]
+        if rule.test(facts) and _allowed(collective, parse(rule.choice), call)
+    )
     return Decision(parse(rule.choice), f"the built-in rule: {rule.reason}")
+
+
+def _allowed(collective: str, choice: Choice, call: Call) -> bool:
+    """Whether the algorithm can take the call, and gives the same bits where that is asked for."""
+    marked, _ = find(collective, choice)
+    if settings.get().reproducible and COLLECTIVES[marked.family].combines:
+        if Need.NODE_MAP in marked.needs:
+            return False
+        if marked.family == "allreduce" and Promise.SAME_BITS not in marked.promises:
+            return False
+    return not marked.unmet(call)
 
 
 def _wishes(collective: str, family: str) -> Iterator[tuple[str, Choice]]:

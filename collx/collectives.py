@@ -7,6 +7,7 @@ cost analysis, the tests' reference and the documentation read this table; no al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -152,6 +153,12 @@ class Call:
         call.ranks = ranks
         call._scratch_sizes = self._scratch_sizes
         return call
+
+    def inside(self) -> Call:
+        """The same call as its algorithm sees it: its group is all there is."""
+        seen = copy(self)
+        seen.ranks = None
+        return seen
 
     def with_input(self, input: Region) -> Call:
         """The same call on a copy of the input that lies in `input`."""

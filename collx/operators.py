@@ -34,6 +34,12 @@ UFUNCS: dict[int, tuple[np.ufunc, str]] = {
 }
 """For each operator with a ufunc, the ufunc and the NumPy kinds of elements it is used for."""
 
+NAMES = {
+    getattr(MPI, name).handle: f"MPI_{name}"
+    for name in "SUM PROD MAX MIN LAND LOR LXOR BAND BOR BXOR MINLOC MAXLOC REPLACE NO_OP".split()
+}
+"""The names of the predefined operators."""
+
 MOVES_ONLY = (MPI.REPLACE.handle, MPI.NO_OP.handle)
 
 
@@ -73,6 +79,11 @@ def operator_for(op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any) -> Opera
     ufunc = _ufunc(op, datatype, dtype)
     warns = ufunc is not None and dtype.kind not in "biu"
     return Operator(ufunc, op, _commutative(op), warns)
+
+
+def name_of(op: MPI.Op) -> str:
+    """MPI's name of an operator, or that it is the user's."""
+    return NAMES.get(op.handle, "of the user")
 
 
 def _commutative(op: MPI.Op) -> bool:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from collx.arguments import Arguments, Sides, read
 from collx.buffers import Message, Packing
+from collx.check import check
 from collx.choose import Decision, decide, settings
 from collx.collectives import COLLECTIVES, Call
 from collx.engine import Phase, Plan, run
@@ -164,10 +165,17 @@ def prepare(state: State, arguments: Arguments) -> tuple[Entry, Sides]:
     """
     sides = read(arguments, state.rank, state.size)
     key = _key(arguments, sides)
+    if settings.get().check:
+        _check(state, arguments, sides)
     if (entry := state.entries.get(key)) is None:
         entry = _new_entry(state, arguments, sides)
         state.entries.add(key, entry)
     return entry, sides
+
+
+def _check(state: State, arguments: Arguments, sides: Sides) -> None:
+    layout = lay_out(arguments, sides, state.rank, state.size)
+    check(state, arguments, layout, _call(state, arguments, layout, None))
 
 
 def _key(arguments: Arguments, sides: Sides) -> Hashable:

@@ -166,8 +166,9 @@ class Algorithm:
                 f"{self.family} algorithm {self.name!r} has no parameter {min(unknown)!r};"
                 f" it has: {', '.join(self.defaults) or 'none'}"
             )
-        steps = self._steps(call, parameters)
-        return rounds(steps) if call.ranks is None else renumber(steps, call.ranks)
+        if call.ranks is None:
+            return rounds(self._steps(call, parameters))
+        return renumber(self._steps(call.inside(), parameters), call.ranks)
 
     def _steps(self, call: Call, parameters: dict[str, Any]) -> Steps:
         if call.size == 1:

@@ -11,7 +11,8 @@ from reference import SENTINEL, column_counts, expected, inputs, row_counts
 
 import collx
 from collx.collectives import COLLECTIVES
-from collx.registry import NeedsError
+from collx.operators import name_of
+from collx.registry import NeedsError, Promise
 
 pytestmark = pytest.mark.mpi
 
@@ -257,8 +258,6 @@ def test_operands_keep_the_order_of_ranks(comm, name) -> None:
 
 
 def test_all_ranks_get_the_same_bits_where_promised(comm) -> None:
-    from collx.registry import Promise
-
     data = np.random.default_rng(comm.rank).normal(size=97) * 10.0 ** np.arange(97)
     for algorithm in collx.available("allreduce").values():
         if Promise.SAME_BITS not in algorithm.promises:
@@ -291,7 +290,7 @@ def test_operators_are_the_native_ones(comm) -> None:
                 assert ours_error.value.Get_error_class() == error.Get_error_class()
                 continue
             comm.Allreduce(mine, ours, op)
-            np.testing.assert_array_equal(ours, native, err_msg=f"{code} {op.Get_name()}")
+            np.testing.assert_array_equal(ours, native, err_msg=f"{code} {name_of(op)}")
 
 
 @pytest.mark.parametrize("op", [MPI.MINLOC, MPI.MAXLOC], ids=["MINLOC", "MAXLOC"])
