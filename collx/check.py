@@ -92,7 +92,7 @@ def check(state: State, arguments: Arguments, layout: Layout, call: Call) -> Non
 
 def _exchange(state: State, texts: Sequence[str]) -> list[str]:
     """Send a text to each rank; the texts received, by rank."""
-    comm, size = state.ready(), state.size
+    comm, size = state.comm, state.size
     incoming = np.zeros((size, TEXT_BYTES), np.uint8)
     outgoing = [np.zeros(TEXT_BYTES, np.uint8) for _ in range(size)]
     for buffer, text in zip(outgoing, texts, strict=True):

@@ -22,7 +22,8 @@ class Call:
     collective : str
         Name of the family, for example `"reduce_scatter"`.
     rank, size, root : int
-        MPI's meaning, inside the group that makes the call.
+        MPI's meaning, inside the group that makes the call. On an inter-communicator that is the
+        merged group; the root is -1 on ranks that are in its group and have nothing to do.
     input, output : Region
         The cells this rank contributes and the cells it must fill; `EMPTY` where it has none.
         With `MPI.IN_PLACE` both name the same buffer. A broadcast has only an output.
@@ -38,6 +39,10 @@ class Call:
         Bytes in a cell: 1 in data movement, the size of the datatype in a reduction.
     nodes : tuple of int
         For each rank of the group, the number of the node it runs on.
+    low : int
+        On an inter-communicator, ranks 0 to `low - 1` are one group and the others the other; the
+        side of a call that has blocks has one for each rank of the `remote` group, but the input
+        of an `inter_reduce_scatter` one for each rank of the `local` group. Otherwise 0.
     """
 
     def __init__(
@@ -53,7 +58,9 @@ class Call:
         commutative: bool = True,
         cell_bytes: int = 1,
         nodes: tuple[int, ...] | None = None,
+        low: int = 0,
     ) -> None:
+        self.low = low
         self.collective, self.rank, self.size, self.root = collective, rank, size, root
         self.input, self._input_blocks = _whole(input)
         self.output, self._output_blocks = _whole(output)
@@ -70,6 +77,16 @@ class Call:
     @property
     def output_blocks(self) -> Blocks:
         return self._output_blocks or self.output.split(self.size)
+
+    @property
+    def local(self) -> range:
+        """The group of this rank: its side of an inter-communicator, otherwise all ranks."""
+        return both_groups(self.rank, self.size, self.low)[0]
+
+    @property
+    def remote(self) -> range:
+        """The other group of an inter-communicator."""
+        return both_groups(self.rank, self.size, self.low)[1]
 
     @property
     def left(self) -> int:
@@ -169,6 +186,18 @@ class Call:
         return call
 
 
+def both_groups(rank: int, size: int, low: int) -> tuple[range, range]:
+    """The group of a rank and the other one, where ranks below `low` are one group.
+
+    Examples
+    --------
+    >>> both_groups(1, 5, low=2), both_groups(1, 5, low=0)
+    ((range(0, 2), range(2, 5)), (range(0, 5), range(0, 0)))
+    """
+    first, second = range(low), range(low, size)
+    return (first, second) if rank < low else (second, first)
+
+
 def _whole(region: Region | Blocks) -> tuple[Region, Blocks | None]:
     return (region.whole, region) if isinstance(region, Blocks) else (region, None)
 
@@ -190,6 +219,9 @@ class Shape:
     sizes : tuple of int
         Cells in the block of each rank; for a collective on whole vectors their sum is the
         length of the vector. In an alltoall rank i sends `sizes[(i + j) % size]` cells to rank j.
+        In an `inter_reduce_scatter` the blocks of each group make a whole vector.
+    low : int
+        Ranks in the first group of an inter-communicator, otherwise 0.
     """
 
     collective: str
@@ -201,10 +233,13 @@ class Shape:
     commutative: bool = True
     cell_bytes: int = 1
     nodes: tuple[int, ...] = ()
+    low: int = 0
 
     def __post_init__(self) -> None:
         if len(self.sizes) != self.size:
             raise ValueError(f"{self.size} ranks need {self.size} block sizes, got {self.sizes}")
+        if COLLECTIVES[self.collective].inter != (0 < self.low < self.size):
+            raise ValueError(f"{self.collective} on {self.size} ranks, {self.low} in one group")
 
     @property
     def total(self) -> int:
@@ -237,12 +272,15 @@ class Collective(NamedTuple):
         The collective whose algorithms carry it out (gatherv is a gather with other block sizes).
     rooted, combines : bool
         Whether there is a root; whether there is an operator.
+    inter : bool
+        Whether it is the one between the two groups of an inter-communicator.
     """
 
     name: str
     family: str
     rooted: bool = False
     combines: bool = False
+    inter: bool = False
 
 
 COLLECTIVES = {
@@ -265,9 +303,26 @@ COLLECTIVES = {
         Collective("reduce_scatter_block", "reduce_scatter", combines=True),
         Collective("scan", "scan", combines=True),
         Collective("exscan", "exscan", combines=True),
+        Collective("inter_barrier", "inter_barrier", inter=True),
+        Collective("inter_bcast", "inter_bcast", rooted=True, inter=True),
+        Collective("inter_gather", "inter_gather", rooted=True, inter=True),
+        Collective("inter_gatherv", "inter_gather", rooted=True, inter=True),
+        Collective("inter_scatter", "inter_scatter", rooted=True, inter=True),
+        Collective("inter_scatterv", "inter_scatter", rooted=True, inter=True),
+        Collective("inter_allgather", "inter_allgather", inter=True),
+        Collective("inter_allgatherv", "inter_allgather", inter=True),
+        Collective("inter_alltoall", "inter_alltoall", inter=True),
+        Collective("inter_alltoallv", "inter_alltoall", inter=True),
+        Collective("inter_alltoallw", "inter_alltoall", inter=True),
+        Collective("inter_reduce", "inter_reduce", rooted=True, combines=True, inter=True),
+        Collective("inter_allreduce", "inter_allreduce", combines=True, inter=True),
+        *(
+            Collective(f"inter_{name}", "inter_reduce_scatter", combines=True, inter=True)
+            for name in ("reduce_scatter", "reduce_scatter_block")
+        ),
     )
 }
-"""The collectives of MPI, by name."""
+"""The collectives of MPI, by name; those on inter-communicators have `inter_` before it."""
 
 FAMILIES = tuple(dict.fromkeys(row.family for row in COLLECTIVES.values()))
 """The distinct families: one module of `collx.algorithms` each."""
@@ -298,6 +353,34 @@ def _exchanged(shape: Shape, rank: int) -> Terms:
     return terms
 
 
+def _groups(shape: Shape, rank: int) -> tuple[range, range]:
+    return both_groups(rank, shape.size, shape.low)
+
+
+def _is_opposite(shape: Shape, rank: int) -> bool:
+    """Whether a rank of an inter-communicator is in the group that has not the root."""
+    return shape.root in _groups(shape, rank)[1]
+
+
+def _inter_gathered(shape: Shape, rank: int) -> Terms:
+    remote = _groups(shape, rank)[1]
+    return [Term(_only(q), cell) for q in remote for cell in range(shape.sizes[q])]
+
+
+def _inter_block(shape: Shape, rank: int, ranks: range) -> Terms:
+    start = sum(shape.sizes[_groups(shape, rank)[0].start : rank])
+    return [Term(ranks, cell) for cell in range(start, start + shape.sizes[rank])]
+
+
+def _inter_exchanged(shape: Shape, rank: int) -> Terms:
+    local, remote = _groups(shape, rank)
+    terms = []
+    for source in remote:
+        start = sum(shape.pair(source, to) for to in range(local.start, rank))
+        terms += [Term(_only(source), start + i) for i in range(shape.pair(source, rank))]
+    return terms
+
+
 MEANING: dict[str, Callable[[Shape, int], Terms]] = {
     "barrier": lambda shape, rank: [],
     "bcast": lambda shape, rank: _vector(shape, _only(shape.root)),
@@ -312,6 +395,25 @@ MEANING: dict[str, Callable[[Shape, int], Terms]] = {
     "reduce_scatter": lambda shape, rank: _block(shape, rank, range(shape.size)),
     "scan": lambda shape, rank: _vector(shape, range(rank + 1)),
     "exscan": lambda shape, rank: _vector(shape, range(rank)),
+    "inter_barrier": lambda shape, rank: [],
+    "inter_bcast": lambda shape, rank: (
+        _vector(shape, _only(shape.root)) if _is_opposite(shape, rank) else []
+    ),
+    "inter_gather": lambda shape, rank: (
+        _inter_gathered(shape, rank) if rank == shape.root else []
+    ),
+    "inter_scatter": lambda shape, rank: (
+        _inter_block(shape, rank, _only(shape.root)) if _is_opposite(shape, rank) else []
+    ),
+    "inter_allgather": _inter_gathered,
+    "inter_alltoall": _inter_exchanged,
+    "inter_reduce": lambda shape, rank: (
+        _vector(shape, _groups(shape, rank)[1]) if rank == shape.root else []
+    ),
+    "inter_allreduce": lambda shape, rank: _vector(shape, _groups(shape, rank)[1]),
+    "inter_reduce_scatter": lambda shape, rank: (
+        _inter_block(shape, rank, _groups(shape, rank)[1])
+    ),
 }
 """For each family, what the output of a rank must hold at the end (exscan, rank 0: anything)."""
 
@@ -326,19 +428,58 @@ def _blocks(buffer: int, sizes: Sequence[int]) -> Blocks:
 
 def call_of(shape: Shape, rank: int) -> Call:
     """The call of one rank, its data packed one block after the other."""
-    input, output = _sides(shape, rank)
+    input, output = (_inter_sides if shape.low else _sides)(shape, rank)
+    idle = shape.low and COLLECTIVES[shape.collective].rooted and not _has_part(shape, rank)
     return Call(
         shape.collective,
         rank,
         shape.size,
-        shape.root,
+        -1 if idle else shape.root,
         input=input,
         output=output,
-        sizes=shape.sizes if shape.sizes_known else None,
+        sizes=shape.sizes if shape.sizes_known and not idle else None,
         commutative=shape.commutative,
         cell_bytes=shape.cell_bytes,
         nodes=shape.nodes or None,
+        low=shape.low,
     )
+
+
+def _has_part(shape: Shape, rank: int) -> bool:
+    """Whether a rank takes part in a rooted collective on an inter-communicator."""
+    return rank == shape.root or _is_opposite(shape, rank)
+
+
+def _inter_sides(shape: Shape, rank: int) -> tuple[Region | Blocks, Region | Blocks]:
+    """Input and output of a rank in a collective on an inter-communicator."""
+    local, remote = _groups(shape, rank)
+    at_root, opposite = rank == shape.root, _is_opposite(shape, rank)
+    own, theirs = shape.sizes[rank], shape.sizes[remote.start : remote.stop]
+    match shape.collective:
+        case "inter_bcast":
+            vector = _side(INPUT if at_root else OUTPUT, shape.total)
+            return (vector if at_root else EMPTY), (vector if opposite else EMPTY)
+        case "inter_reduce":
+            vector = _side(OUTPUT if at_root else INPUT, shape.total)
+            return (vector if opposite else EMPTY), (vector if at_root else EMPTY)
+        case "inter_gather":
+            blocks = _blocks(OUTPUT, theirs) if at_root else EMPTY
+            return (_side(INPUT, own) if opposite else EMPTY), blocks
+        case "inter_scatter":
+            blocks = _blocks(INPUT, theirs) if at_root else EMPTY
+            return blocks, (_side(OUTPUT, own) if opposite else EMPTY)
+        case "inter_allgather":
+            return _side(INPUT, own), _blocks(OUTPUT, theirs)
+        case "inter_alltoall":
+            sends = [shape.pair(rank, to) for to in remote]
+            receives = [shape.pair(source, rank) for source in remote]
+            return _blocks(INPUT, sends), _blocks(OUTPUT, receives)
+        case "inter_reduce_scatter":
+            return _blocks(INPUT, shape.sizes[local.start : local.stop]), _side(OUTPUT, own)
+        case "inter_allreduce":
+            return _side(INPUT, shape.total), _side(OUTPUT, shape.total)
+        case _:
+            return EMPTY, EMPTY
 
 
 def _sides(shape: Shape, rank: int) -> tuple[Region | Blocks, Region | Blocks]:

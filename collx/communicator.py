@@ -37,7 +37,7 @@ class Comm:
     `Comm(comm)` wraps any mpi4py communicator; the result is of the class for its kind:
     `Intracomm`, `Cartcomm`, `Graphcomm`, `Distgraphcomm` or `Intercomm`, each of which is also the
     mpi4py class of that name. Wrapping is collective: all ranks of the communicator must do it,
-    though it does not wait for them. The result is the same communicator, not a duplicate.
+    and it may wait for them. The result is the same communicator, not a duplicate.
     Communicators made from it are wrapped as well. Every collective takes one more argument than
     in mpi4py, `algorithm`: a name with parameters such as `"ring(segment=64K)"`.
 

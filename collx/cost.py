@@ -166,9 +166,26 @@ def count(
 
 
 def equal_blocks(family: str, P: int, n: int) -> Shape:
-    """The shape on which costs are stated: `n` cells in nearly equal blocks, root 0."""
-    sizes = tuple(n // P + (rank < n % P) for rank in range(P)) if family != "barrier" else (0,) * P
-    return Shape(family, P, sizes, cell_bytes=8 if COLLECTIVES[family].combines else 1)
+    """The shape on which costs are stated: `n` cells in nearly equal blocks, root 0.
+
+    Between groups the one that has the root is the smaller, by one rank or not at all.
+    """
+    low = P // 2 if COLLECTIVES[family].inter else 0
+    sizes = even_sizes(n, P) if family not in ("barrier", "inter_barrier") else (0,) * P
+    if family == "inter_reduce_scatter":
+        sizes = even_sizes(n, low) + even_sizes(n, P - low)
+    return Shape(family, P, sizes, cell_bytes=8 if COLLECTIVES[family].combines else 1, low=low)
+
+
+def even_sizes(n: int, parts: int) -> tuple[int, ...]:
+    """Sizes of parts of `n` cells that differ by one at most.
+
+    Examples
+    --------
+    >>> even_sizes(10, 4)
+    (3, 3, 2, 2)
+    """
+    return tuple(n // parts + (part < n % parts) for part in range(parts))
 
 
 class Statement(NamedTuple):
@@ -271,7 +288,7 @@ def _checked(expression: str, parameters: Mapping[str, Any]) -> ast.Expression:
         if not isinstance(node, _NODES):
             raise ValueError(f"cannot read {expression!r}: {type(node).__name__} is not allowed")
         if isinstance(node, ast.Name):
-            known = FUNCTIONS if id(node) in functions else {"P", "n", "m", *parameters}
+            known = FUNCTIONS if id(node) in functions else {*"PABnm", *parameters}
             if node.id not in known:
                 raise ValueError(f"cannot read {expression!r}: there is no {node.id!r} here")
     return tree
@@ -280,14 +297,15 @@ def _checked(expression: str, parameters: Mapping[str, Any]) -> ast.Expression:
 def evaluate(
     expression: str, P: int, n: int, parameters: Mapping[str, Any], cell_bytes: int = 1
 ) -> float:
-    """The value of an expression over P, n, m and the parameters.
+    """The value of an expression over P, A, B, n, m and the parameters.
 
     Parameters
     ----------
     expression
         As in a `Cost:` line.
     P, n
-        Ranks; cells in the whole vector, or in the blocks of all ranks together.
+        Ranks; cells in the whole vector, or in the blocks of all ranks together. Of two groups
+        A and B are the ranks in the smaller and in the larger one.
     parameters
         Values of all parameters. A `segment` (in bytes) gives m, the cells in a segment.
 
@@ -299,7 +317,8 @@ def evaluate(
     code = compile(_checked(expression, parameters), "<cost>", "eval")
     segment = parameters.get("segment") or 0
     m = max(segment // cell_bytes, 1) if segment else n
-    return float(eval(code, {"__builtins__": {}, **FUNCTIONS}, {"m": m, **parameters, "P": P, "n": n}))
+    facts = {"P": P, "n": n, "A": P // 2, "B": P - P // 2}
+    return float(eval(code, {"__builtins__": {}, **FUNCTIONS}, {"m": m, **parameters, **facts}))
 
 
 class Bound(NamedTuple):
@@ -318,12 +337,13 @@ def lower_bound(family: str, P: int, n: int, ports: int = 1) -> Bound:
     """Fewest rounds, and cells that some rank must send or receive, on `equal_blocks`.
 
     In a round a rank learns from at most `ports` others, so that after t rounds it knows of
-    (ports + 1)^t ranks at most. Volumes: what the root or the last rank must get or give; for
+    (ports + 1)^t ranks at most; between groups it must know of itself and of the other group. Volumes: what the root or the last rank must get or give; for
     allreduce Patarasuk and Yuan 2009; see also Chan, Heimlich, Purkayastha, van de Geijn 2007.
     """
     if P == 1:
         return Bound(0, 0)
-    rounds = math.ceil(log(P, max(ports, 1) + 1))
+    heard_of = P - P // 2 + 1 if COLLECTIVES[family].inter else P
+    rounds = math.ceil(log(heard_of, max(ports, 1) + 1))
     largest_block = -(-n // P)
     others = n - largest_block
     volumes = {
@@ -331,5 +351,12 @@ def lower_bound(family: str, P: int, n: int, ports: int = 1) -> Bound:
         **dict.fromkeys(("bcast", "reduce", "scan", "exscan"), n),
         **dict.fromkeys(("gather", "scatter", "allgather", "alltoall", "reduce_scatter"), others),
         "allreduce": -(-2 * n * (P - 1) // P),
+        "inter_barrier": 0,
+        **dict.fromkeys(("inter_bcast", "inter_reduce"), n),
+        **dict.fromkeys(("inter_allreduce", "inter_reduce_scatter"), n),
+        **dict.fromkeys(
+            ("inter_gather", "inter_scatter", "inter_allgather", "inter_alltoall"),
+            sum(even_sizes(n, P)[P // 2 :]),
+        ),
     }
     return Bound(rounds, volumes[family])

@@ -82,7 +82,7 @@ class Entry:
         return element_memory(message)
 
     def _run(self, input: MPI.buffer, output: MPI.buffer) -> None:
-        self._inside(self.plan.run_direct, self.state.ready(), input, output)
+        self._inside(self.plan.run_direct, self.state.comm, input, output)
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Run on arrays of the layout that this entry was made for."""
@@ -128,7 +128,7 @@ class Staged(Entry):
             _NOTHING if array is None else MPI.buffer.frombuffer(array)
             for array in (self._input, self._output)
         ]
-        self._phases: list[Phase] = plan.stage(state.ready(), *memory)
+        self._phases: list[Phase] = plan.stage(state.comm, *memory)
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Copy in, run, copy out."""

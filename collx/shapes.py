@@ -11,7 +11,10 @@ from collx.choice import Choice
 from collx.collectives import COLLECTIVES, Shape, call_of
 from collx.registry import Algorithm, Need, parse_value
 
-VECTORS = ("bcast", "reduce", "allreduce", "scan", "exscan")
+VECTORS = ("bcast", "reduce", "allreduce", "scan", "exscan",
+           "inter_bcast", "inter_reduce", "inter_allreduce")  # fmt: skip
+UNKNOWN_SIZES = ("gather", "scatter",
+                 "inter_gather", "inter_scatter", "inter_allgather", "inter_reduce_scatter")  # fmt: skip
 IN_PLACE = ("gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "reduce_scatter",
             "scan", "exscan")  # fmt: skip
 CELL_BYTES = 8
@@ -20,7 +23,7 @@ CELL_BYTES = 8
 
 def sizes_to_try(family: str, size: int, thorough: bool) -> Iterator[tuple[int, ...]]:
     """Block sizes: few cells, none, fewer than ranks, unequal ones with zeros among them."""
-    if family == "barrier":
+    if family in ("barrier", "inter_barrier"):
         yield (0,) * size
     elif family in VECTORS:
         totals = {0, 1, size - 1, size, size + 1, 2 * size + 3} if thorough else {3, size + 1}
@@ -39,6 +42,28 @@ def roots_to_try(family: str, size: int, every_root: bool) -> tuple[int, ...]:
     if not COLLECTIVES[family].rooted:
         return (0,)
     return tuple(range(size)) if every_root else tuple(sorted({0, size // 2, size - 1}))
+
+
+def groups_to_try(family: str, size: int) -> tuple[int, ...]:
+    """Ranks in the first group of an inter-communicator: one, half, most, all but one."""
+    if not COLLECTIVES[family].inter:
+        return (0,)
+    return tuple(sorted({1, size // 2, 2 * size // 3, size - 1} & set(range(1, size))))
+
+
+def balanced(sizes: tuple[int, ...], low: int) -> tuple[int, ...]:
+    """Block sizes with the same sum in both groups of an inter-communicator.
+
+    Examples
+    --------
+    >>> balanced((1, 1, 3, 1), 2)
+    (1, 3, 3, 1)
+    """
+    less = sum(sizes[low:]) - sum(sizes[:low])
+    changed = list(sizes)
+    changed[low - 1] += max(less, 0)
+    changed[-1] += max(-less, 0)
+    return tuple(changed)
 
 
 def nodes_to_try(algorithm: Algorithm, size: int) -> Iterator[tuple[int, ...]]:
@@ -69,8 +94,9 @@ def shapes(
         roots_to_try(family, size, thorough and size <= 9),
         (False, True) if family in IN_PLACE else (False,),
         (True, False) if row.combines else (True,),
-        (True, False) if family in ("gather", "scatter") else (True,),
+        (True, False) if family in UNKNOWN_SIZES else (True,),
         list(nodes_to_try(algorithm, size)),
+        groups_to_try(family, size),
     )
     choices = list(product(*(range(len(values)) for values in facts)))
     random.Random(size).shuffle(choices)
@@ -93,10 +119,13 @@ def _shape(
     commutative: bool,
     sizes_known: bool,
     nodes: tuple[int, ...],
+    low: int,
 ) -> Shape:
     cell_bytes = CELL_BYTES if COLLECTIVES[family].combines else 1
+    if family == "inter_reduce_scatter":
+        sizes = balanced(sizes, low)
     return Shape(
-        family, size, sizes, root, in_place, sizes_known, commutative, cell_bytes, nodes
+        family, size, sizes, root, in_place, sizes_known, commutative, cell_bytes, nodes, low
     )
 
 

@@ -63,17 +63,9 @@ class State:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self._made: MPI.Request | None
-        self.comm, self._made = MPI.Intracomm(comm).Idup()
+        self.comm = MPI.Intracomm(comm).Dup()
         self.entries: Cache[Any] = Cache(512, lambda entry: entry.free())
         self._nodes: tuple[int, ...] | None = None
-
-    def ready(self) -> MPI.Intracomm:
-        """The shadow, waiting until all ranks have made it."""
-        if self._made is not None:
-            self._made.Wait()
-            self._made = None
-        return self.comm
 
     def nodes(self) -> tuple[int, ...]:
         """For each rank the number of its node; all ranks must ask at the same call."""
@@ -85,7 +77,7 @@ class State:
         """Tell every rank the name of this node, and number the nodes as they come."""
         mine = zlib.crc32(socket.gethostname().encode())
         names = np.empty(self.size, np.int64)
-        comm, peers = self.ready(), range(self.size)
+        comm, peers = self.comm, range(self.size)
         requests = [comm.Irecv(names[peer : peer + 1], peer) for peer in peers]
         requests += [comm.Isend(np.array([mine]), peer) for peer in peers]
         MPI.Request.Waitall(requests)
@@ -95,7 +87,7 @@ class State:
     def free(self) -> None:
         """Give back what MPI holds for this state."""
         self.entries.clear()
-        self.ready().Free()
+        self.comm.Free()
 
 
 def declared_nodes(size: int) -> tuple[int, ...] | None:
@@ -138,10 +130,10 @@ def state_of(comm: MPI.Intracomm) -> State:
 
 
 def _at_exit() -> None:
-    """Free what is left: MPI does not delete the attributes of COMM_WORLD before it ends."""
+    """Free persistent requests that are left; MPI frees the communicators itself."""
     if not MPI.Is_finalized():
-        while _LIVE:
-            _LIVE.popitem()[1].free()
+        for state in _LIVE.values():
+            state.entries.clear()
 
 
 atexit.register(_at_exit)

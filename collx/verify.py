@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from collx.choice import Choice
-from collx.collectives import COLLECTIVES, MEANING, Call, Shape, Term, call_of
+from collx.collectives import COLLECTIVES, MEANING, Call, Shape, Term, both_groups, call_of
 from collx.interleave import Fault, Interleaving
 from collx.lowering import Slots, lowered
 from collx.registry import Algorithm, NeedsError, Promise
@@ -335,6 +335,7 @@ def describe(shape: Shape) -> str:
     words = [f"P={shape.size}", f"sizes={_short(shape.sizes)}"]
     words += [f"root={shape.root}"] * COLLECTIVES[shape.collective].rooted
     words += ["in place"] * shape.in_place + ["not commutative"] * (not shape.commutative)
+    words += [f"groups={shape.low}+{shape.size - shape.low}"] * bool(shape.low)
     words += [f"nodes={_short(shape.nodes)}"] * bool(shape.nodes)
     return " ".join(words)
 
@@ -345,16 +346,19 @@ def _short(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
 
 
-def _check_barrier(symbolic: Symbolic, size: int) -> None:
+def _check_barrier(symbolic: Symbolic, shape: Shape) -> None:
+    """Check that each rank waited for all ranks, or those of the other group."""
     for rank, heard_of in enumerate(symbolic.heard_of):
-        if silent := ~heard_of & ((1 << size) - 1):
+        local, remote = both_groups(rank, shape.size, shape.low)
+        awaited = remote or local
+        if silent := ~heard_of & ((1 << awaited.stop) - (1 << awaited.start)):
             other = silent.bit_length() - 1
             raise Fault(f"rank {rank}, at the end: did not wait for rank {other}")
 
 
 def _check_results(symbolic: Symbolic, shape: Shape, same_bits: bool) -> None:
-    if shape.collective == "barrier":
-        _check_barrier(symbolic, shape.size)
+    if shape.collective in ("barrier", "inter_barrier"):
+        _check_barrier(symbolic, shape)
     combines = COLLECTIVES[shape.collective].combines
     results = []
     for rank, memory in enumerate(symbolic.memories):
@@ -371,15 +375,17 @@ def _check_results(symbolic: Symbolic, shape: Shape, same_bits: bool) -> None:
                 raise Fault(f"rank {rank}, at the end: cell {cell} of the output {wrong}")
         results.append(numbers)
     if same_bits and combines:
-        _check_same(results)
+        for group in both_groups(0, shape.size, shape.low):
+            _check_same(group, results)
 
 
-def _check_same(results: Sequence[Sequence[int]]) -> None:
-    for rank, numbers in enumerate(results):
-        for cell, (number, first) in enumerate(zip(numbers, results[0], strict=True)):
+def _check_same(group: range, results: Sequence[Sequence[int]]) -> None:
+    for rank in group:
+        pairs = zip(results[rank], results[group[0]], strict=True)
+        for cell, (number, first) in enumerate(pairs):
             if number != first:
                 raise Fault(
                     f"rank {rank}, at the end: cell {cell} of the output is bracketed in another way"
-                    " than on rank 0, against the promise SAME_BITS"
+                    f" than on rank {group[0]}, against the promise SAME_BITS"
                 )
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from mpi4py import MPI
 
-import collx.__main__
 from collx.bench import report
 from collx.bench.options import Options, read
 from collx.bench.timing import Sweep
@@ -42,9 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def list_algorithms(options: Options) -> int:
     """Show the algorithms of the collectives asked for."""
+    from collx.__main__ import main as command
+
     for name in options.collectives:
         print(f"{name}:")
-        collx.__main__.main(["list", "--collective", name])
+        command(["list", "--collective", name])
     return 0
 
 

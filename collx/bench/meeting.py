@@ -120,8 +120,9 @@ class Guard:
 
     def hurry(self, why: str, seconds: float = 10.0) -> None:
         """After a failure: wait only so long for the other ranks, which may be stuck by it."""
-        self._status, self._why = 1, why
-        self._move(min(self._usual, time.monotonic() + seconds))
+        if self._status != 1:  # later failures may be consequences
+            self._status, self._why = 1, why
+            self._move(min(self._usual, time.monotonic() + seconds))
 
     def relax(self) -> None:
         """The other ranks have come: back to the usual time limit."""

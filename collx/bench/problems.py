@@ -78,7 +78,8 @@ def _numbers(
         return draw.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
         if op == "PROD":
-            return (1 + (draw.integers(0, 4 * shape[0], shape) == 0)).astype(dtype)
+            twos: Array = draw.integers(0, 4 * shape[0], shape) == 0
+            return np.asarray(1 + twos).astype(dtype)
         most = min(np.iinfo(dtype).max // shape[0], 1000) if op == "SUM" else 100
         return draw.integers(0, max(int(most), 1) + 1, shape).astype(dtype)
     numbers = draw.uniform(-1, 1, shape)

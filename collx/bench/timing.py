@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ WARM_UPS = 5
 """Calls before the first sample, where time allows: MPICH changes its way at the 5th call."""
 _AT_ONCE = 4
 """Candidates that are looked at between two exchanges."""
+_FOR_SAMPLES = 0.6
+"""Part of a row's time that looking leaves for repetitions."""
 _BATCH = 0.5
 """Seconds of samples between two exchanges."""
 
@@ -131,35 +134,26 @@ class Sweep:
         self.rows.sort(key=lambda row: (_order(self.session)[row.collective], row.nbytes))
         return tasks + later
 
-    def tasks(self) -> list[list[Task]]:
-        """For each size (in the order of `spread`) the tasks of all collectives."""
+    def tasks(self) -> list[Task]:
+        """All collectives at all sizes, the sizes in the order of `spread`."""
         options, itemsize = self.session.options, self.session.data.dtype.itemsize
-        by_size, seen = [], set()
+        tasks = []
         for nbytes in spread(options.sizes):
-            tasks = []
             for name in options.collectives:
                 sizes = block_sizes(name, -(-nbytes // itemsize), self.session.size)
-                task = Task(name, tuple(sizes), sum(sizes) * itemsize)
-                if task not in seen:
-                    tasks.append(task)
-                    seen.add(task)
-            by_size.append(tasks)
-        return by_size
+                tasks.append(Task(name, tuple(sizes), sum(sizes) * itemsize))
+        return list(dict.fromkeys(tasks))
 
-    def affordable(self, by_size: Sequence[list[Task]]) -> tuple[list[Task], list[Task]]:
-        """Take as many sizes as time allows, small ones first; the rest is for later."""
-        left = self.session.left()
-        taken: list[Task] = []
-        later: list[Task] = []
-        for tasks in by_size:
-            left -= sum(self.least(task) for task in tasks)
-            (taken if left > 0 or not taken else later).extend(tasks)
-        return sorted(taken, key=lambda task: task.nbytes), later
+    def affordable(self, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+        """Take as many tasks as time allows, one at least; the rest is for later."""
+        costs = accumulate(self.least(task) for task in tasks)
+        number = max(sum(cost < self.session.left() for cost in costs), 1)
+        return sorted(tasks[:number], key=lambda task: task.nbytes), [*tasks[number:]]
 
     def least(self, task: Task) -> float:
-        """Seconds for the least worth measuring: native, own choice and two more."""
+        """Seconds for the least worth measuring: native and own choice, few repetitions."""
         known = [s for candidate, s in self.seconds.items() if candidate[0] == task.collective]
-        return 4 * (2 + FEWEST) * median(known or [0.0])
+        return 2 * (2 + FEWEST) * median(known or [0.0])
 
     def measure(self, task: Task, allowance: float) -> None:
         """Measure one row."""
@@ -168,7 +162,7 @@ class Sweep:
         facts = Facts(problem)
         row = Row(task.collective, task.nbytes, facts.own(), self.native_way(task))
         end = session.meeting.elapsed + allowance
-        cells = self.look(row, self.candidates(facts, row.own), problem, end - 0.6 * allowance)
+        cells = self.look(row, self.candidates(facts, row.own), problem, end)
         cells = self.keep(row, cells, problem, end)
         self.warm_up(cells, end)
         self.repeat(cells, end)
@@ -195,19 +189,23 @@ class Sweep:
         return [candidate for candidate in order if candidate not in self.session.excluded]
 
     def look(
-        self, row: Row, candidates: Sequence[Candidate], problem: Problem, until: float
+        self, row: Row, candidates: Sequence[Candidate], problem: Problem, end: float
     ) -> list[Cell]:
-        """Check candidates at this size and see how long they take, while there is time."""
-        cells: list[Cell] = []
-        for first in range(0, len(candidates), _AT_ONCE):
+        """Check candidates at this size and see how long they take, while there is time.
+
+        At first native and own choice, later some at once. Time is kept for the fewest repetitions.
+        """
+        until = end - _FOR_SAMPLES * (end - self.session.meeting.elapsed)
+        cells = self._look(candidates[:2], problem)
+        for first in range(2, len(candidates), _AT_ONCE):
             some = candidates[first : first + _AT_ONCE]
-            if cells and self.session.meeting.elapsed > until:
+            if self.session.meeting.elapsed < min(until, end - FEWEST * self._each(cells)):
+                cells += self._look(some, problem)
+            else:
                 row.unseen += [candidate.name for candidate in some]
-                continue
-            cells += self._look(row, some, problem)
         return cells
 
-    def _look(self, row: Row, some: Sequence[Candidate], problem: Problem) -> list[Cell]:
+    def _look(self, some: Sequence[Candidate], problem: Problem) -> list[Cell]:
         judge(self.session, [Trial(candidate, problem) for candidate in some])
         good = [candidate for candidate in some if candidate not in self.session.excluded]
         cells = [Cell(candidate, self._bound(candidate, problem)) for candidate in good]
