@@ -134,7 +134,7 @@ def _described(algorithm: Algorithm) -> Iterator[str]:
         "needs": _words(flag.name for flag in flags(algorithm.needs)).lower(),
         "promises": _words(flag.name for flag in flags(algorithm.promises)).lower(),
         "cost": algorithm.entry("Cost"),
-        "covers": algorithm.covers,
+        "covers": "; ".join(algorithm.covers),
     }
     width = 96
     for title, text in entries.items():

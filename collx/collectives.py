@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
+from collx.neighborhood import NOBODY, Edge, Neighborhood, complete
 from collx.schedule import EMPTY, INPUT, OUTPUT, SCRATCH, Blocks, Region
 
 
@@ -43,6 +45,9 @@ class Call:
         On an inter-communicator, ranks 0 to `low - 1` are one group and the others the other; the
         side of a call that has blocks has one for each rank of the `remote` group, but the input
         of an `inter_reduce_scatter` one for each rank of the `local` group. Otherwise 0.
+    neighbors : Neighborhood
+        For a neighbourhood collective, whom the blocks are for and where they come from: there
+        `sizes` is None unless all blocks are equal.
     """
 
     def __init__(
@@ -59,8 +64,9 @@ class Call:
         cell_bytes: int = 1,
         nodes: tuple[int, ...] | None = None,
         low: int = 0,
+        neighbors: Neighborhood = NOBODY,
     ) -> None:
-        self.low = low
+        self.low, self.neighbors = low, neighbors
         self.collective, self.rank, self.size, self.root = collective, rank, size, root
         self.input, self._input_blocks = _whole(input)
         self.output, self._output_blocks = _whole(output)
@@ -87,6 +93,13 @@ class Call:
     def remote(self) -> range:
         """The other group of an inter-communicator."""
         return both_groups(self.rank, self.size, self.low)[1]
+
+    @property
+    def opposite(self) -> range:
+        """The group across from the root's; an empty one on ranks that have nothing to do."""
+        if self.root in self.remote:
+            return self.local
+        return self.remote if self.rank == self.root else range(0)
 
     @property
     def left(self) -> int:
@@ -222,6 +235,8 @@ class Shape:
         In an `inter_reduce_scatter` the blocks of each group make a whole vector.
     low : int
         Ranks in the first group of an inter-communicator, otherwise 0.
+    neighbors : tuple of Neighborhood
+        Of each rank, in a neighbourhood collective; if empty, all are neighbours of one another.
     """
 
     collective: str
@@ -234,12 +249,15 @@ class Shape:
     cell_bytes: int = 1
     nodes: tuple[int, ...] = ()
     low: int = 0
+    neighbors: tuple[Neighborhood, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.sizes) != self.size:
             raise ValueError(f"{self.size} ranks need {self.size} block sizes, got {self.sizes}")
         if COLLECTIVES[self.collective].inter != (0 < self.low < self.size):
             raise ValueError(f"{self.collective} on {self.size} ranks, {self.low} in one group")
+        if COLLECTIVES[self.collective].sparse and not self.neighbors:
+            object.__setattr__(self, "neighbors", complete(self.size))
 
     @property
     def total(self) -> int:
@@ -249,6 +267,12 @@ class Shape:
     def pair(self, source: int, to: int) -> int:
         """Cells that rank `source` sends to rank `to` in an alltoall."""
         return self.sizes[(source + to) % self.size]
+
+    def along(self, source: int, to: int, lane: int) -> int:
+        """Cells that travel along an edge in a neighbourhood collective."""
+        if self.collective == "neighbor_allgather":
+            return self.sizes[source]
+        return self.sizes[(source + to + lane) % self.size]
 
 
 class Term(NamedTuple):
@@ -274,6 +298,8 @@ class Collective(NamedTuple):
         Whether there is a root; whether there is an operator.
     inter : bool
         Whether it is the one between the two groups of an inter-communicator.
+    sparse : bool
+        Whether blocks go to neighbours only.
     """
 
     name: str
@@ -281,6 +307,7 @@ class Collective(NamedTuple):
     rooted: bool = False
     combines: bool = False
     inter: bool = False
+    sparse: bool = False
 
 
 COLLECTIVES = {
@@ -303,6 +330,11 @@ COLLECTIVES = {
         Collective("reduce_scatter_block", "reduce_scatter", combines=True),
         Collective("scan", "scan", combines=True),
         Collective("exscan", "exscan", combines=True),
+        Collective("neighbor_allgather", "neighbor_allgather", sparse=True),
+        Collective("neighbor_allgatherv", "neighbor_allgather", sparse=True),
+        Collective("neighbor_alltoall", "neighbor_alltoall", sparse=True),
+        Collective("neighbor_alltoallv", "neighbor_alltoall", sparse=True),
+        Collective("neighbor_alltoallw", "neighbor_alltoall", sparse=True),
         Collective("inter_barrier", "inter_barrier", inter=True),
         Collective("inter_bcast", "inter_bcast", rooted=True, inter=True),
         Collective("inter_gather", "inter_gather", rooted=True, inter=True),
@@ -353,6 +385,18 @@ def _exchanged(shape: Shape, rank: int) -> Terms:
     return terms
 
 
+def _from_neighbors(shape: Shape, rank: int) -> Terms:
+    terms = []
+    for edge in filter(None, shape.neighbors[rank].sources):
+        start = 0
+        if shape.collective == "neighbor_alltoall":
+            before = takewhile((rank, edge.lane).__ne__, filter(None, shape.neighbors[edge.rank].targets))
+            start = sum(shape.along(edge.rank, *other) for other in before)
+        cells = shape.along(edge.rank, rank, edge.lane)
+        terms += [Term(_only(edge.rank), start + i) for i in range(cells)]
+    return terms
+
+
 def _groups(shape: Shape, rank: int) -> tuple[range, range]:
     return both_groups(rank, shape.size, shape.low)
 
@@ -395,6 +439,8 @@ MEANING: dict[str, Callable[[Shape, int], Terms]] = {
     "reduce_scatter": lambda shape, rank: _block(shape, rank, range(shape.size)),
     "scan": lambda shape, rank: _vector(shape, range(rank + 1)),
     "exscan": lambda shape, rank: _vector(shape, range(rank)),
+    "neighbor_allgather": _from_neighbors,
+    "neighbor_alltoall": _from_neighbors,
     "inter_barrier": lambda shape, rank: [],
     "inter_bcast": lambda shape, rank: (
         _vector(shape, _only(shape.root)) if _is_opposite(shape, rank) else []
@@ -426,9 +472,17 @@ def _blocks(buffer: int, sizes: Sequence[int]) -> Blocks:
     return _side(buffer, sum(sizes)).blocks(sizes)
 
 
+def _slots(buffer: int, sizes: Sequence[int | None]) -> Blocks:
+    """Blocks with a gap of one cell where there is none."""
+    ends = [0, *accumulate(1 if size is None else size for size in sizes)]
+    spans = zip(ends, ends[1:], sizes, strict=False)
+    return Blocks([EMPTY if size is None else Region((buffer, a, b)) for a, b, size in spans])
+
+
 def call_of(shape: Shape, rank: int) -> Call:
     """The call of one rank, its data packed one block after the other."""
     input, output = (_inter_sides if shape.low else _sides)(shape, rank)
+    known = shape.sizes_known and (not shape.neighbors or len(set(shape.sizes)) == 1)
     idle = shape.low and COLLECTIVES[shape.collective].rooted and not _has_part(shape, rank)
     return Call(
         shape.collective,
@@ -437,11 +491,12 @@ def call_of(shape: Shape, rank: int) -> Call:
         -1 if idle else shape.root,
         input=input,
         output=output,
-        sizes=shape.sizes if shape.sizes_known and not idle else None,
+        sizes=shape.sizes if known and not idle else None,
         commutative=shape.commutative,
         cell_bytes=shape.cell_bytes,
         nodes=shape.nodes or None,
         low=shape.low,
+        neighbors=shape.neighbors[rank] if shape.neighbors else NOBODY,
     )
 
 
@@ -512,5 +567,12 @@ def _sides(shape: Shape, rank: int) -> tuple[Region | Blocks, Region | Blocks]:
             return _blocks(input_buffer, sends), _blocks(OUTPUT, receives)
         case "reduce_scatter":
             return _blocks(input_buffer, shape.sizes), _side(OUTPUT, own)
+        case "neighbor_allgather" | "neighbor_alltoall":
+            near = shape.neighbors[rank]
+            sends = [e and shape.along(rank, *e) for e in near.targets]
+            receives = [e and shape.along(e.rank, rank, e.lane) for e in near.sources]
+            together = shape.collective == "neighbor_allgather"
+            input = _side(INPUT, own) if together else _slots(INPUT, sends)
+            return input, _slots(OUTPUT, receives)
         case _:
             return _side(input_buffer, shape.total), _side(OUTPUT, shape.total)

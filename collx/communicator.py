@@ -91,15 +91,21 @@ class Comm:
         """Run a collective: at once if it was prepared before, otherwise prepare it."""
         layouts = _layout(send), _layout(recv)
         key = (collective, layouts, root, id(op), algorithm, _settings())
-        state = self._state
-        entry = state.entries.get(key) if counts is None else None
-        if entry is not None:
-            entry(send, recv)
-            return
-        arguments = Arguments(collective, send, recv, root, op, counts, algorithm)
-        entry, sides = prepare(state, arguments)
-        if counts is None and all(layouts) and not settings.get().check:
-            state.entries.add(key, staged_if_small(entry, arguments))
+        entry = self._state.entries.get(key) if counts is None else None
+        try:
+            if entry is not None:
+                entry(send, recv)
+            else:
+                arguments = Arguments(collective, send, recv, root, op, counts, algorithm)
+                self._prepare_and_run(arguments, key, all(layouts))
+        except MPI.Exception as error:
+            self._native.Call_errhandler(self, error.Get_error_code())
+            raise
+
+    def _prepare_and_run(self, arguments: Arguments, key: Hashable, simple_layouts: bool) -> None:
+        entry, sides = prepare(self._state, arguments)
+        if arguments.counts is None and simple_layouts and not _settings().check:
+            self._state.entries.add(key, staged_if_small(entry, arguments))
         entry.run(sides)
 
     def Barrier(self, algorithm: Algorithm = None) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
 from collx.arguments import Arguments, Sides
-from collx.buffers import Message, Packing, Part, packing
+from collx.buffers import Kind, Message, Packing, packing
 from collx.collectives import COLLECTIVES
-from collx.engine import BYTES, Cells, private_self
+from collx.engine import BYTES, LARGEST_MESSAGE, Cells, private_self
 from collx.errors import Error
 from collx.schedule import EMPTY, INPUT, OUTPUT, Blocks, Region
 
@@ -140,29 +140,38 @@ def check_apart(one: tuple[int, int], other: tuple[int, int]) -> None:
 
 def pack(message: Message | None, packed: MPI.buffer) -> None:
     """Copy the data of all parts, one after the other, into `packed`."""
-    assert message is not None
-    done = 0
-    for part in message.parts:
-        if part.nbytes:
-            into = packed[done : done + part.nbytes]
-            private_self().Sendrecv(_typed(message, part), 0, 0, into, 0, 0)
-            done += part.nbytes
+    for data, typed in _packed_parts(message, packed):
+        private_self().Sendrecv(typed, 0, 0, data, 0, 0)
 
 
 def unpack(message: Message | None, packed: MPI.buffer) -> None:
     """Copy the data in `packed` to all parts."""
+    for data, typed in _packed_parts(message, packed):
+        private_self().Sendrecv(data, 0, 0, typed, 0, 0)
+
+
+def _packed_parts(
+    message: Message | None, packed: MPI.buffer
+) -> Iterator[tuple[MPI.buffer, list[Any]]]:
+    """For each part (cut where it is too large for a message) its packed and its typed form."""
     assert message is not None
     done = 0
     for part in message.parts:
-        if part.nbytes:
-            source = packed[done : done + part.nbytes]
-            private_self().Sendrecv(source, 0, 0, _typed(message, part), 0, 0)
-            done += part.nbytes
+        size, extent = part.kind.size, part.kind.extent
+        most = max(LARGEST_MESSAGE // size, 1) if size else 0
+        for first in range(0, part.count if size else 0, most or 1):
+            count = min(most, part.count - first)
+            data = packed[done : done + count * size]
+            yield data, _typed(message, part.offset + first * extent, count, part.kind)
+            done += count * size
 
 
-def _typed(message: Message, part: Part) -> list[Any]:
-    datatype = part.kind.datatype if part.kind.datatype is not None else MPI.BYTE
-    count = part.count if part.kind.datatype is not None else part.nbytes
-    if message.memory is None and not part.offset:
+def _typed(message: Message, offset: int, count: int, kind: Kind) -> list[Any]:
+    """What mpi4py takes for `count` elements at `offset`."""
+    if kind.datatype is None:
+        count, datatype = count * kind.size, MPI.BYTE
+    else:
+        datatype = kind.datatype
+    if message.memory is None and not offset:
         return [MPI.BOTTOM, count, datatype]
-    return [MPI.buffer.fromaddress(message.address + part.offset, 1), count, datatype]
+    return [MPI.buffer.fromaddress(message.address + offset, 1), count, datatype]

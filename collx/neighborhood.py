@@ -42,6 +42,10 @@ class Neighborhood(NamedTuple):
     graph: Graph | None = None
 
 
+NOBODY = Neighborhood((), ())
+"""No neighbours."""
+
+
 def with_graph(neighborhoods: list[Neighborhood]) -> tuple[Neighborhood, ...]:
     """The neighbourhoods of all ranks, each with the edges of all."""
     graph = tuple(tuple(edge for edge in near.targets if edge) for near in neighborhoods)

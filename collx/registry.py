@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache, cached_property
@@ -32,6 +32,8 @@ class Need(Flag):
     EQUAL_BLOCKS = auto()
     KNOWN_SIZES = auto()
     CELL_PER_RANK = auto()
+    WHOLE_GRAPH = auto()
+    """Not a restriction: the schedule depends on the neighbours of all ranks."""
     NODE_MAP = auto()
     """Not a restriction: the schedule depends on which ranks share a node."""
     SEPARATE_BUFFERS = auto()
@@ -73,6 +75,7 @@ CHECKS: dict[Need, tuple[Callable[[Call], bool], str]] = {
         "block sizes that every rank knows (not gatherv or scatterv)",
     ),
     Need.CELL_PER_RANK: (_cell_per_rank, "at least one element per rank"),
+    Need.WHOLE_GRAPH: (lambda call: True, "the whole graph"),
     Need.NODE_MAP: (lambda call: True, "a node map"),
     Need.SEPARATE_BUFFERS: (lambda call: True, "separate buffers"),
 }
@@ -102,8 +105,8 @@ class Algorithm:
         The generator function.
     needs, promises : Need, Promise
         Restrictions and guarantees.
-    covers : str
-        The algorithms of other libraries that this one is, with parameters where they matter.
+    covers : sequence of str
+        The rows of the census that it is: `"name"`, or `"name: parameter=value, ..."`.
     values : dict
         For each parameter the values worth trying.
     also : dict
@@ -115,7 +118,7 @@ class Algorithm:
     function: Callable[..., Steps]
     needs: Need
     promises: Promise
-    covers: str
+    covers: Sequence[str]
     values: Mapping[str, tuple[Any, ...]]
     also: Mapping[str, Mapping[str, Any]]
 
@@ -171,7 +174,7 @@ class Algorithm:
         return renumber(self._steps(call.inside(), parameters), call.ranks)
 
     def _steps(self, call: Call, parameters: dict[str, Any]) -> Steps:
-        if call.size == 1:
+        if call.size == 1 and not COLLECTIVES[self.family].sparse:
             yield from alone(call)
             return
         if Need.SEPARATE_BUFFERS in self.needs and call.in_place:
@@ -194,7 +197,7 @@ def algorithm(
     *,
     needs: Need = Need.NOTHING,
     promises: Promise = Promise.NOTHING,
-    covers: str = "",
+    covers: Sequence[str] = (),
     family: str = "",
     also: Mapping[str, Mapping[str, Any]] | None = None,
     **values: tuple[Any, ...],
@@ -206,7 +209,8 @@ def algorithm(
     needs, promises
         Restrictions and guarantees; the verifier checks them.
     covers
-        Which algorithms of other libraries this is.
+        Which rows of `census.txt`, the algorithms of other libraries and of papers, this is: their
+        names, each followed by `: parameter=value, ...` where it is so with these parameters.
     family
         Family of collectives; by default the name of the module.
     also

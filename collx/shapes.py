@@ -9,11 +9,14 @@ from typing import Any
 
 from collx.choice import Choice
 from collx.collectives import COLLECTIVES, Shape, call_of
+from collx.neighborhood import Neighborhood, with_graph
+from collx.patterns.exchanges import grid_factors
+from collx.patterns.neighbors import cartesian, coordinates, listed
 from collx.registry import Algorithm, Need, parse_value
 
 VECTORS = ("bcast", "reduce", "allreduce", "scan", "exscan",
            "inter_bcast", "inter_reduce", "inter_allreduce")  # fmt: skip
-UNKNOWN_SIZES = ("gather", "scatter",
+UNKNOWN_SIZES = ("gather", "scatter", "neighbor_allgather", "neighbor_alltoall",
                  "inter_gather", "inter_scatter", "inter_allgather", "inter_reduce_scatter")  # fmt: skip
 IN_PLACE = ("gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "reduce_scatter",
             "scan", "exscan")  # fmt: skip
@@ -76,6 +79,35 @@ def nodes_to_try(algorithm: Algorithm, size: int) -> Iterator[tuple[int, ...]]:
         yield tuple(range(size))
 
 
+def neighbors_to_try(family: str, size: int) -> Iterator[tuple[Neighborhood, ...]]:
+    """Neighbourhoods of all ranks: everybody, random graphs, meshes and tori in 1 to 3 dimensions.
+
+    Random graphs have repeated edges, loops and, if they are sparse, ranks without neighbours.
+    """
+    yield ()
+    if COLLECTIVES[family].sparse:
+        dice = random.Random(size)
+        yield from (random_graph(size, edges, dice) for edges in (0, size, 4 * size))
+        for periods in ((True,), (False,), (True, True), (False, True), (False, True, True)):
+            dims = grid_factors(size, len(periods))[::-1]
+            places = (coordinates(rank, dims) for rank in range(size))
+            yield with_graph([cartesian(dims, periods, place) for place in places])
+
+
+def random_graph(size: int, edges: int, dice: random.Random) -> tuple[Neighborhood, ...]:
+    """Neighbourhoods in a random graph, some edges of which occur twice."""
+    pairs = [(dice.randrange(size), dice.randrange(size)) for _ in range(edges)]
+    pairs += pairs[: size // 2 + 1]
+    sources: list[list[int]] = [[] for _ in range(size)]
+    targets: list[list[int]] = [[] for _ in range(size)]
+    for source, target in pairs:
+        sources[target].append(source)
+        targets[source].append(target)
+    for ranks in sources:
+        dice.shuffle(ranks)
+    return with_graph(list(map(listed, sources, targets)))
+
+
 def shapes(
     algorithm: Algorithm, size: int, *, thorough: bool = True, complete: bool = False
 ) -> Iterator[Shape]:
@@ -97,6 +129,7 @@ def shapes(
         (True, False) if family in UNKNOWN_SIZES else (True,),
         list(nodes_to_try(algorithm, size)),
         groups_to_try(family, size),
+        list(neighbors_to_try(family, size)),
     )
     choices = list(product(*(range(len(values)) for values in facts)))
     random.Random(size).shuffle(choices)
@@ -120,13 +153,13 @@ def _shape(
     sizes_known: bool,
     nodes: tuple[int, ...],
     low: int,
+    neighbors: tuple[Neighborhood, ...],
 ) -> Shape:
     cell_bytes = CELL_BYTES if COLLECTIVES[family].combines else 1
     if family == "inter_reduce_scatter":
         sizes = balanced(sizes, low)
-    return Shape(
-        family, size, sizes, root, in_place, sizes_known, commutative, cell_bytes, nodes, low
-    )
+    facts = root, in_place, sizes_known, commutative, cell_bytes, nodes, low, neighbors
+    return Shape(family, size, sizes, *facts)
 
 
 def meets(algorithm: Algorithm, shape: Shape) -> bool:

@@ -64,6 +64,7 @@ class State:
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.comm = MPI.Intracomm(comm).Dup()
+        self.comm.Set_errhandler(MPI.ERRORS_RETURN)  # errors go to that of the user's communicator
         self.entries: Cache[Any] = Cache(512, lambda entry: entry.free())
         self._nodes: tuple[int, ...] | None = None
 

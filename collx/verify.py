@@ -15,6 +15,7 @@ from collx.choice import Choice
 from collx.collectives import COLLECTIVES, MEANING, Call, Shape, Term, both_groups, call_of
 from collx.interleave import Fault, Interleaving
 from collx.lowering import Slots, lowered
+from collx.neighborhood import Neighborhood
 from collx.registry import Algorithm, NeedsError, Promise
 from collx.schedule import (
     INPUT,
@@ -337,7 +338,12 @@ def describe(shape: Shape) -> str:
     words += ["in place"] * shape.in_place + ["not commutative"] * (not shape.commutative)
     words += [f"groups={shape.low}+{shape.size - shape.low}"] * bool(shape.low)
     words += [f"nodes={_short(shape.nodes)}"] * bool(shape.nodes)
+    words += [f"targets={_targets(near)}" for near in shape.neighbors]
     return " ".join(words)
+
+
+def _targets(near: Neighborhood) -> str:
+    return ",".join(str(edge.rank) if edge else "-" for edge in near.targets)
 
 
 def _short(values: Sequence[int]) -> str:

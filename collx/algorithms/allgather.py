@@ -53,8 +53,7 @@ def _spread(call: Call, rounds: exchanges.Rounds) -> Steps:
 
 
 @algorithm(
-    covers="MPICH ring; Open MPI 4 (allgatherv 3); SimGrid ring, lr, NTSLR, NTSLR_NB; UCC 1 ring;"
-    " NCCL ring; Gloo; MVAPICH2 ring; Intel 3; MPICH allgatherv ring with segment=32K",
+    covers=("ring",),
     segment=(0, 8192, 32768),
 )
 def ring(call: Call, segment: int = 0) -> Steps:
@@ -80,7 +79,7 @@ def ring(call: Call, segment: int = 0) -> Steps:
         sent, received = sent + len(ready), received + len(arriving)
 
 
-@algorithm(covers="two rings of opposite direction, as NCCL and UCC run them")
+@algorithm(covers=("bidirectional ring",))
 def bidirectional_ring(call: Call) -> Steps:
     """Pass the blocks round the ring in both directions, each block half way.
 
@@ -98,9 +97,13 @@ def bidirectional_ring(call: Call) -> Steps:
 
 @algorithm(
     also={"recursive_exchange": {"radix": 4}, "recexch": {"radix": 4}},
-    covers="MPICH recursive_doubling; Open MPI 3; SimGrid rdb; MVAPICH2 RD; Intel 1;"
-    " MPICH recexch_doubling, recexch_halving (order=halving); UCC 0 knomial (radix=4); Intel 5;"
-    " SimGrid rhv (order=halving)",
+    covers=(
+        "recursive doubling",
+        "k-exchange doubling: radix=4",
+        "k-exchange halving: radix=4, order=halving",
+        "k-exchange: radix=4",
+        "recursive splitting: radix=4",
+    ),
     radix=(2, 3, 4, 8),
     order=("doubling", "halving"),
 )
@@ -132,7 +135,7 @@ def recursive_doubling(call: Call, radix: int = 2, order: str = "doubling") -> S
 
 @algorithm(
     also={"mesh_2d": {"dimensions": 2}, "mesh_3d": {"dimensions": 3}},
-    covers="SimGrid 2dmesh, 3dmesh (dimensions=3)",
+    covers=("2-D mesh", "3-D mesh: dimensions=3"),
     dimensions=(2, 3, 4),
 )
 def grid(call: Call, dimensions: int = 2) -> Steps:
@@ -149,8 +152,7 @@ def grid(call: Call, dimensions: int = 2) -> Steps:
 
 @algorithm(
     also={"k_bruck": {"radix": 4}},
-    covers="MPICH brucks, k_brucks, tsp_brucks; Open MPI 2, allgatherv 2; SimGrid bruck,"
-    " ompi_bruck; UCC 3; MVAPICH2 bruck; Intel 2",
+    covers=("Bruck", "k-Bruck: radix=4", "Bruck, any radix: radix=4"),
     radix=(2, 3, 4, 8),
 )
 def bruck(call: Call, radix: int = 2) -> Steps:
@@ -166,7 +168,7 @@ def bruck(call: Call, radix: int = 2) -> Steps:
 
 
 @algorithm(
-    covers="circulant allgather of TU Wien; ext_mpi cyclic shift (ports)",
+    covers=("halving circulant graph", "halving circulant graph, k ports: ports=3"),
     ports=(1, 2, 3, 7),
     max_blocks=(0, 4, 16),
 )
@@ -186,7 +188,7 @@ def circulant(call: Call, ports: int = 1, max_blocks: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.EVEN_SIZE,
-    covers="Open MPI 5, allgatherv 4; SimGrid ompi_neighborexchange; UCC 2",
+    covers=("neighbor exchange",),
 )
 def neighbor_exchange(call: Call) -> Steps:
     """Exchange with the right and the left neighbour in turn the two blocks that came last.
@@ -199,7 +201,7 @@ def neighbor_exchange(call: Call) -> Steps:
 
 @algorithm(
     also={"sparbit": {"aggregation": 0}},
-    covers="NCCL PAT; Open MPI 7 sparbit, allgatherv 6 (aggregation=0); UCC 4 (aggregation=0)",
+    covers=("sparbit", "PAT: aggregation=4", "parallel aggregated trees: aggregation=4"),
     aggregation=(0, 1, 4, 16),
 )
 def pat(call: Call, aggregation: int = 0) -> Steps:
@@ -217,8 +219,7 @@ def pat(call: Call, aggregation: int = 0) -> Steps:
 
 @algorithm(
     also={"two_ranks": {}},
-    covers="Open MPI 8, allgather 6 and allgatherv 5 two ranks, libnbc linear; SimGrid"
-    " spreading_simple; UCC 5, 6 (window); MVAPICH2 direct (order=ranks), directspread",
+    covers=("direct", "linear", "two ranks"),
     window=(0, 4, 32),
     order=("shifted", "ranks"),
 )
@@ -241,7 +242,7 @@ def linear(call: Call, window: int = 0, order: str = "shifted") -> Steps:
     yield Round(tuple(actions), 2 * window)
 
 
-@algorithm(covers="SimGrid pair; allgatherv pair")
+@algorithm(covers=("pairwise xor",))
 def pairwise(call: Call) -> Steps:
     """In round i exchange the own block with the rank whose number differs by exclusive or i.
 
@@ -256,7 +257,7 @@ def pairwise(call: Call) -> Steps:
             yield Send(blocks[rank], to=peer), Recv(blocks[peer], source=peer)
 
 
-@algorithm(covers="MPICH circ_graph", pieces=(1, 4, 16))
+@algorithm(covers=("circulant", "n-block circulant schedules"), pieces=(1, 4, 16))
 def nblock(call: Call, pieces: int = 4) -> Steps:
     """Broadcast all blocks at once in as few rounds as there can be, each in several pieces.
 
@@ -286,7 +287,7 @@ def _joined(regions: Iterable[Region]) -> Region:
 
 @algorithm(
     also={"bine": {"order": "doubling"}},
-    covers="libbine allgather block-by-block, any-even, two-blocks (order=doubling)",
+    covers=("Swing butterfly", "Bine butterfly: order=doubling"),
     order=("halving", "doubling"),
 )
 def swing(call: Call, order: str = "halving") -> Steps:
@@ -305,7 +306,7 @@ def swing(call: Call, order: str = "halving") -> Steps:
         yield from _exchange(blocks, exchanges.swing(rank, even, order))
 
 
-@algorithm(covers="no other library", group=(2, 4, 8, 16))
+@algorithm(covers=("k-ring",), group=(2, 4, 8, 16))
 def kring(call: Call, group: int = 4) -> Steps:
     """Run rings inside groups, and pass what they hold to the next group after each turn.
 
@@ -335,7 +336,7 @@ def kring(call: Call, group: int = 4) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 1, allgatherv 1, basic; SimGrid GB; MVAPICH2 gather_bcast; Intel allgatherv 4",
+    covers=("gather+bcast", "gatherv+bcast"),
     gather=("binomial", "linear"),
     bcast=("binomial", "scatter_allgather"),
 )
@@ -354,8 +355,7 @@ def gather_bcast(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="MVAPICH2 allgatherv ring_cyclic and RD on node-ordered ranks (order=nodes);"
-    " ext_mpi rank permutation",
+    covers=("balanced rank permutation",),
     order=("balanced", "nodes"),
     inner=("circulant", "ring", "recursive_doubling"),
 )
@@ -379,8 +379,7 @@ def permuted(call: Call, order: str = "balanced", inner: str | Choice = "circula
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="Open MPI han intra, simple, acoll; SimGrid smp_simple, mvapich2_smp; MVAPICH2 2lvl"
-    " (nonblocked, ring nonblocked, direct, ring); UCC allgatherv gab; Intel 4",
+    covers=("two-level",),
     gather=("binomial", "linear"),
     inter=("ring", "bruck", "linear"),
     bcast=("binomial", "scatter_allgather"),
@@ -439,7 +438,7 @@ def _share(call: Call, at: Lanes, parts: Sequence[Region]) -> Call:
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="full-lane mock-up of pgmpitunelib",
+    covers=("full lane",),
     lanes=(0, 1, 2, 4),
     inter=("circulant", "ring", "recursive_doubling"),
     intra=("ring", "linear", "bruck"),
@@ -467,7 +466,7 @@ def full_lane(
 @algorithm(
     needs=Need.NODE_MAP,
     also={"leader_ring": {"lanes": 1}},
-    covers="SimGrid loosely_lr, SMP_NTS (lanes=1)",
+    covers=("multi-lane ring",),
     lanes=(0, 1, 2, 4),
     intra=("linear", "ring"),
 )
@@ -497,7 +496,7 @@ def _pass_on(at: Lanes, blocks: Blocks, index: int) -> Steps:
 @algorithm(
     needs=Need.NODE_MAP,
     also={"multi_object_bruck": {}},
-    covers="no other library",
+    covers=("locality-aware Bruck", "multi-object Bruck"),
     radix=(0, 2, 4),
     intra=("ring", "linear", "bruck"),
 )

@@ -29,9 +29,7 @@ from collx.schedule import (
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="MPICH ring, tsp_ring; Open MPI 4, 5 segmented ring, libnbc 1; SimGrid lr,"
-    " ompi_ring_segmented; UCC 4 ring; NCCL ring; Gloo ring, ring_chunked; MVAPICH2 ring,"
-    " ring_inplace; Intel 7 (presumably), 8",
+    covers=("ring", "segmented ring: segment=64K"),
     segment=(8192, 65536),
 )
 def ring(call: Call, segment: int = 0) -> Steps:
@@ -81,7 +79,7 @@ def _scatter_segments(call: Call, cells: int) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Gloo legacy allreduce_ring",
+    covers=("whole-vector ring",),
 )
 def whole_vector_ring(call: Call) -> Steps:
     """Pass whole vectors round the ring; each rank combines every vector that passes.
@@ -104,8 +102,7 @@ def whole_vector_ring(call: Call) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH recursive_doubling; Open MPI 3, libnbc recursive doubling; SimGrid rdb;"
-    " UCC knomial with radix 2; MVAPICH2 p2p_rd; Intel 1",
+    covers=("recursive doubling",),
 )
 def recursive_doubling(call: Call) -> Steps:
     """Exchange and combine whole vectors with the rank at distance 1, 2, 4, ...
@@ -130,8 +127,7 @@ def recursive_doubling(call: Call) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH recexch, tsp_recexch_single_buffer, tsp_recexch_multiple_buffer; UCC 0 knomial;"
-    " Intel nonblocking 5",
+    covers=("k-recursive exchange", "recursive multiplying in rank order"),
     radix=(2, 3, 4, 8),
 )
 def recursive_exchange(call: Call, radix: int = 4) -> Steps:
@@ -160,7 +156,7 @@ def recursive_exchange(call: Call, radix: int = 4) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="MPICH recursive_multiplying",
+    covers=("recursive multiplying",),
     radix=(2, 3, 4, 8),
 )
 def recursive_multiplying(call: Call, radix: int = 4) -> Steps:
@@ -186,7 +182,7 @@ def recursive_multiplying(call: Call, radix: int = 4) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="Gloo bcube, legacy bcube; SimGrid rab2; msccl allpairs; Intel 15 N-reduce",
+    covers=("b-cube", "direct RS + allgather: base=0"),
     also={"direct": {"base": 0}},
     base=(0, 2, 3, 4),
 )
@@ -216,9 +212,7 @@ def bcube(call: Call, base: int = 2) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH reduce_scatter_allgather, k_reduce_scatter_allgather,"
-    " tsp_recexch_reduce_scatter_recexch_allgatherv; Open MPI 6 (fold=half), libnbc Rabenseifner;"
-    " SimGrid rab (fold=half), rab_rdb, rab1; UCC 1 sra_knomial; MVAPICH2 p2p_rs; Intel 2",
+    covers=("Rabenseifner", "k RS+AG: radix=4", "Rabenseifner with shared fold: fold=half"),
     also={"k_reduce_scatter_allgather": {"radix": 4}},
     radix=(2, 3, 4, 8),
     fold=("full", "half"),
@@ -237,7 +231,7 @@ def rabenseifner(call: Call, radix: int = 2, fold: str = "full") -> Steps:
     yield from _folded(call, pairs, partial(bcube, base=radix), fold)
 
 
-@algorithm(promises=Promise.SAME_BITS, covers="3-2 elimination", also={"elim32": {}})
+@algorithm(promises=Promise.SAME_BITS, covers=("3-2 elimination",), also={"elim32": {}})
 def elimination(call: Call) -> Steps:
     """Recursive halving in which, of an odd number of ranks, one gives its halves to two others.
 
@@ -269,7 +263,7 @@ def elimination(call: Call) -> Steps:
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="Gloo halving_doubling",
+    covers=("halving-doubling binary blocks", "binary blocks"),
 )
 def binary_blocks(call: Call) -> Steps:
     """Reduce-scatter in blocks of 2^i ranks, pass the sums to larger blocks, and then go back.
@@ -304,7 +298,7 @@ def binary_blocks(call: Call) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH tree, tsp_tree with knomial_1",
+    covers=("pipelined tree: segment=8K",),
     kind=("knomial", "chain", "in_order"),
     radix=(2, 4, 8),
     segment=(8192, 65536),
@@ -330,7 +324,7 @@ def tree(call: Call, kind: str = "knomial", radix: int = 2, segment: int = 0) ->
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="MPICH tree, tsp_tree with kary",
+    covers=("pipelined tree: segment=8K",),
     radix=(2, 3, 4),
     segment=(8192, 65536),
 )
@@ -358,7 +352,7 @@ def _along(call: Call, shape: Callable[[int, int], trees.Tree], segment: int) ->
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="UCC 2 dbt; NCCL tree; msccl binomial tree",
+    covers=("double binary tree", "two trees in two colours: segment=8K"),
     segment=(8192, 65536),
 )
 def double_tree(call: Call, segment: int = 0) -> Steps:
@@ -405,7 +399,7 @@ def _in_time(timed: Iterable[tuple[int, Send | Recv]]) -> Steps:
         yield rounds[when]
 
 
-@algorithm(promises=Promise.SAME_BITS, covers="Traff dual-root", segment=(8192, 65536))
+@algorithm(promises=Promise.SAME_BITS, covers=("dual root: segment=8K",), segment=(8192, 65536))
 def dual_root(call: Call, segment: int = 0) -> Steps:
     """Two post-order binary trees, one for each half of the ranks, whose roots swap their sums.
 
@@ -455,7 +449,7 @@ def _post_order(rank: int, start: int, stop: int) -> tuple[int | None, list[int]
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="Traff circulant allreduce; ext_mpi allreduce",
+    covers=("halving circulant graph", "halving circulant graph, k ports: ports=3"),
     ports=(1, 2, 3),
 )
 def circulant(call: Call, ports: int = 1) -> Steps:
@@ -476,7 +470,7 @@ def circulant(call: Call, ports: int = 1) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Traff round-optimal allreduce; ext_mpi allreduce of short messages",
+    covers=("cyclic window", "cyclic window, k ports: ports=2"),
     ports=(1, 2, 3),
 )
 def window(call: Call, ports: int = 1) -> Steps:
@@ -527,7 +521,7 @@ def _widen(
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Trivance, latency form",
+    covers=("Trivance",),
 )
 def trivance(call: Call) -> Steps:
     """Exchange whole vectors with the ranks at distance 1, 3, 9, ... on both sides.
@@ -555,7 +549,7 @@ def trivance(call: Call) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Swing, latency form; libbine allreduce bine lat",
+    covers=("Swing butterfly",),
 )
 def swing(call: Call) -> Steps:
     """Exchange whole vectors with the rank 1, -1, 3, -5, 11, ... further on (odd ranks: back).
@@ -582,7 +576,7 @@ def swing(call: Call) -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="Open MPI 7 allgather_reduce",
+    covers=("allgather+local reduce", "reproducible"),
     also={"one_shot": {"allgather": "linear"}},
     allgather=("ring", "recursive_doubling", "bruck", "linear", "circulant"),
 )
@@ -602,8 +596,7 @@ def allgather_reduce(call: Call, allgather: str | Choice = "ring") -> Steps:
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH sched_naive; Open MPI 1, 2, basic, libnbc binomial; SimGrid redbcast, default;"
-    " Intel 3, 5; pgmpitunelib mock-up",
+    covers=("reduce+bcast", "flat reduce+bcast: reduce=linear, bcast=linear", "reproducible"),
     also={"flat": {"reduce": "linear", "bcast": "linear"}},
     reduce=("binomial", "knomial(radix=4)", "linear", "chain", "in_order_binary"),
     bcast=("binomial", "knomial(radix=4)", "linear", "chain", "scatter_allgather"),
@@ -627,9 +620,11 @@ def reduce_bcast(
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="MVAPICH2 red_scat_allgather; pgmpitunelib mock-ups; libbine allreduce bine bdw, remap,"
-    " any-even; Swing and Trivance, bandwidth forms; ext_mpi allreduce of long messages (circulant"
-    " with other ports in each part); NCCL ring in two directions",
+    covers=(
+        "RS call + AG call",
+        "Swing butterfly: reduce_scatter=swing, allgather=swing",
+        "bidirectional ring: reduce_scatter=bidirectional_ring, allgather=bidirectional_ring",
+    ),
     also={
         "swing_bandwidth": {"reduce_scatter": "swing", "allgather": "swing"},
         "bidirectional_ring": {
@@ -660,10 +655,7 @@ def reduce_scatter_allgather(
 @algorithm(
     needs=Need.NODE_MAP,
     promises=Promise.SAME_BITS,
-    covers="MPICH smp, sched_smp; Open MPI han simple, han (segment), xhc, acoll; SimGrid"
-    " smp_binomial, smp_binomial_pipeline, smp_rdb, smp_rsag, smp_rsag_lr, smp_rsag_rab,"
-    " mvapich2_two_level, mvapich2_rs; UCC hier rab; MVAPICH2 shmem_reduce, p2p_reduce,"
-    " socket-aware; Intel 4, 6",
+    covers=("two-level", "HAN pipeline: segment=64K"),
     intra_reduce=("binomial", "linear"),
     inter=("recursive_doubling", "recursive_exchange", "rabenseifner"),
     intra_bcast=("binomial", "linear"),
@@ -712,8 +704,7 @@ def two_level(
 @algorithm(
     needs=Need.NODE_MAP,
     promises=Promise.SAME_BITS,
-    covers="MPICH delta (leaders=4); UCC hier split_rail; DPML; Traff-Hunold full lane; Horovod"
-    " hierarchical; msccl hierarchical (BlueConnect)",
+    covers=("multi-leader: leaders=4", "DPML multi-leader: leaders=4", "full lane"),
     also={"full_lane": {"leaders": 0}},
     leaders=(0, 1, 2, 4, 8),
     reduce_scatter=("direct", "butterfly"),
@@ -744,7 +735,10 @@ def multi_leader(
 @algorithm(
     needs=Need.COMMUTATIVE,
     promises=Promise.SAME_BITS,
-    covers="Kolmakov-Zhang generalized allreduce; NCCL and msccl 2-D rings",
+    covers=(
+        "hybrid halving and doubling",
+        "2-D torus: parts=0, reduce_scatter=ring, inter=ring, allgather=ring",
+    ),
     also={
         "torus": {"parts": 0, "reduce_scatter": "ring", "inter": "ring", "allgather": "ring"},
     },

@@ -47,9 +47,7 @@ def _keep_own(call: Call) -> Copy:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="Open MPI 1, 4 linear_sync; Open MPI basic; libnbc; SimGrid basic_linear,"
-    " mvapich2_scatter_dest, alltoallv bruck; Gloo; NCCL; Intel 2; MPICH scattered, tsp_scattered,"
-    " tsp_blocked, sched_permuted_sendrecv; MVAPICH2 scatter_dest; UCC pairwise with num_posts",
+    covers=("all posted", "throttled scatter: window=32"),
     also={"scattered": {"window": 32}},
     window=(0, 1, 4, 32),
 )
@@ -71,8 +69,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="MPICH pairwise, sched_pairwise; Open MPI 2; SimGrid pair, ring and with light_barrier,"
-    " mpi_barrier, one_barrier; UCC 0; MVAPICH2; Intel 3; Gloo pairwise_exchange",
+    covers=("pairwise xor/shift", "pairwise", "pairwise + sync: sync=token"),
     sync=("none", "token", "barrier", "one_barrier"),
 )
 def pairwise(call: Call, sync: str = "none") -> Steps:
@@ -99,7 +96,7 @@ def pairwise(call: Call, sync: str = "none") -> Steps:
         )
 
 
-@algorithm(needs=Need.TWO_RANKS | Need.SEPARATE_BUFFERS, covers="Open MPI 5 two_proc")
+@algorithm(needs=Need.TWO_RANKS | Need.SEPARATE_BUFFERS, covers=("two ranks",))
 def two_ranks(call: Call) -> Steps:
     """Two ranks exchange one block.
 
@@ -114,10 +111,7 @@ def two_ranks(call: Call) -> Steps:
     )
 
 
-@algorithm(
-    covers="MPICH pairwise_sendrecv_replace, sched_inplace, tsp_inplace; Open MPI in-place; libnbc;"
-    " MVAPICH2 inplace"
-)
+@algorithm(covers=("in-place exchange",))
 def exchange(call: Call) -> Steps:
     """Any two ranks exchange their blocks once, in place with the help of one block of scratch.
 
@@ -201,8 +195,15 @@ def _ring(call: Call) -> Callable[[int], int]:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="MPICH brucks, k_brucks, tsp_brucks, sched_brucks; Open MPI 3 modified_bruck; SimGrid"
-    " bruck; UCC 1; MVAPICH2; Intel 1",
+    covers=(
+        "Bruck",
+        "k-Bruck: radix=4",
+        "Bruck, any radix: radix=4",
+        "Bruck, mixed radix: factors=(2, 3)",
+        "zero-rotation Bruck",
+        "two-phase Bruck",
+        "TuNA: radix=8",
+    ),
     also={"two_phase_bruck": {}},
     radix=(2, 4, 8),
     factors=((2, 3), (4, 2)),
@@ -220,7 +221,7 @@ def bruck(call: Call, radix: int = 2, factors: tuple[int, ...] = ()) -> Steps:
     yield from _relay(call, digit_route(call.size, factors or (radix,)), _ring(call))
 
 
-@algorithm(needs=Need.SEPARATE_BUFFERS, radix=(2, 3, 4))
+@algorithm(needs=Need.SEPARATE_BUFFERS, covers=("circulant alltoall",), radix=(2, 3, 4))
 def circulant(call: Call, radix: int = 2) -> Steps:
     """Blocks travel over skips, half the ranks, a quarter, ...: large distances first.
 
@@ -230,7 +231,9 @@ def circulant(call: Call, radix: int = 2) -> Steps:
     yield from _relay(call, circulant_route(call.size, radix - 1), _ring(call))
 
 
-@algorithm(needs=Need.EVEN_SIZE | Need.SEPARATE_BUFFERS, also={"bine": {}})
+@algorithm(
+    needs=Need.EVEN_SIZE | Need.SEPARATE_BUFFERS, covers=("Bine butterfly",), also={"bine": {}}
+)
 def swing(call: Call) -> Steps:
     """Blocks travel over distances +1, -1, +3, -5, ... from even ranks, mirrored from odd ones.
 
@@ -257,7 +260,7 @@ def _on_grid(call: Call, factors: tuple[int, ...]) -> Steps:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="SimGrid 2dmesh, 3dmesh (with combined blocks, thus less data)",
+    covers=("2-D mesh", "3-D mesh: dimensions=3", "grid alltoall"),
     also={"mesh": {}},
     dimensions=(2, 3),
 )
@@ -270,7 +273,7 @@ def grid(call: Call, dimensions: int = 2) -> Steps:
     yield from _on_grid(call, grid_factors(call.size, dimensions))
 
 
-@algorithm(needs=Need.SEPARATE_BUFFERS, covers="Open MPI acoll parallel split", width=(2, 4, 8))
+@algorithm(needs=Need.SEPARATE_BUFFERS, covers=("parallel split",), width=(2, 4, 8))
 def parallel_split(call: Call, width: int = 4) -> Steps:
     """Ranks `width` apart exchange the blocks of `width` ranks, then neighbours exchange the rest.
 
@@ -285,7 +288,7 @@ def parallel_split(call: Call, width: int = 4) -> Steps:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="UCC alltoallv 1 hybrid",
+    covers=("hybrid Bruck",),
     cutoff=(2, 256, 4096),
     radix=(2, 4, 8),
 )
@@ -315,7 +318,7 @@ def _unequal(call: Call) -> Call:
 
 @algorithm(
     needs=Need.EQUAL_BLOCKS,
-    covers="SimGrid rdb; MVAPICH2 RD; MPICH tsp_ring",
+    covers=("allgather everything",),
     allgather=("ring", "recursive_doubling", "bruck"),
 )
 def via_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
@@ -337,7 +340,7 @@ def via_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
 
 @algorithm(
     needs=Need.EQUAL_BLOCKS | Need.NODE_MAP | Need.SEPARATE_BUFFERS,
-    covers="Open MPI han; UCC hier node_split",
+    covers=("two-level",),
     leaders=(1, 2, 0),
     intra=("linear", "pairwise"),
 )
@@ -401,6 +404,7 @@ def _local(
 
 @algorithm(
     needs=Need.EQUAL_BLOCKS | Need.NODE_MAP | Need.SEPARATE_BUFFERS,
+    covers=("full lane", "hierarchical TuNA"),
     intra=("linear", "pairwise"),
 )
 def full_lane(call: Call, intra: str | Choice = "linear") -> Steps:

@@ -11,7 +11,7 @@ from collx.registry import Need, algorithm, run
 from collx.schedule import TOKEN, Recv, Send, Steps, renumber
 
 
-@algorithm(covers="Open MPI 1 linear; Open MPI basic; SimGrid ompi_basic_linear; Gloo all_to_one")
+@algorithm(covers=("central/linear",))
 def linear(call: Call) -> Steps:
     """Everyone reports to rank 0, which answers everyone.
 
@@ -27,7 +27,7 @@ def linear(call: Call) -> Steps:
         yield Recv(TOKEN, source=0)
 
 
-@algorithm(covers="Gloo barrier_all_to_all")
+@algorithm(covers=("all-to-all tokens",))
 def all_to_all(call: Call) -> Steps:
     """Every rank signals every other rank.
 
@@ -41,8 +41,7 @@ def all_to_all(call: Call) -> Steps:
 
 
 @algorithm(
-    covers="MPICH k_dissemination, sched_recursive_doubling; Open MPI 4 bruck; libnbc;"
-    " SimGrid ompi_bruck; Gloo; MVAPICH2 ibarrier; Intel 1",
+    covers=("dissemination k=2", "k-dissemination: radix=4", "k-port dissemination: radix=4"),
     radix=(2, 4, 8),
 )
 def dissemination(call: Call, radix: int = 2) -> Steps:
@@ -59,8 +58,7 @@ def dissemination(call: Call, radix: int = 2) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 3; SimGrid ompi_recursivedoubling, mvapich2_pair; MVAPICH2 pairwise; Intel 2;"
-    " MPICH recexch; UCC knomial",
+    covers=("recursive doubling+fold", "k-recursive exchange: radix=4"),
     also={"recursive_doubling": {"radix": 2}},
     radix=(2, 4, 8),
 )
@@ -88,7 +86,7 @@ def recursive_exchange(call: Call, radix: int = 2) -> Steps:
     yield [Send(TOKEN, to=guest) for guest in guests]
 
 
-@algorithm(covers="Open MPI 2; SimGrid ompi_doublering")
+@algorithm(covers=("double ring",))
 def double_ring(call: Call) -> Steps:
     """Send a token round the ring twice: once to collect, once to release.
 
@@ -102,7 +100,7 @@ def double_ring(call: Call) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 6 tree; Open MPI basic log; SimGrid ompi_tree; Intel 5; UCC fanin, fanout",
+    covers=("binomial up/down", "k-nomial fan-in/out: radix=4"),
     also={"binomial": {"radix": 2}},
     radix=(2, 4, 8),
 )
@@ -134,7 +132,7 @@ def _fan_out(call: Call, radix: int) -> Steps:
         yield [Send(TOKEN, to=child) for child in level]
 
 
-@algorithm(needs=Need.TWO_RANKS, covers="Open MPI 5; SimGrid ompi_two_procs")
+@algorithm(needs=Need.TWO_RANKS, covers=("two ranks",))
 def two_ranks(call: Call) -> Steps:
     """Two ranks signal each other.
 
@@ -146,7 +144,7 @@ def two_ranks(call: Call) -> Steps:
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="MPICH smp; Open MPI han; SimGrid mpich_smp; MVAPICH2 topology-aware; Intel 3, 4, 6",
+    covers=("node two-level",),
     radix=(2, 4),
     inter=("dissemination", "recursive_doubling"),
 )

@@ -49,8 +49,7 @@ def _flow(
 
 
 @algorithm(
-    covers="Open MPI 1, basic linear, libnbc 1, adapt 6; SimGrid flattree, flattree_pipeline;"
-    " MPICH tree (kary, k >= P - 1); Gloo one_to_all",
+    covers=("flat", "flat segmented: segment=8K"),
     also={"flat": {}},
     segment=SEGMENTS,
 )
@@ -64,9 +63,12 @@ def linear(call: Call, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH binomial, tree (knomial_1, knomial_2), pipelined_tree (knomial), sched_binomial,"
-    " tsp_tree; Open MPI 6, 7, basic log, libnbc 2, 4, adapt 1, 2; SimGrid binomial_tree,"
-    " mvapich2_knomial_intra_node; UCC 0; Gloo; MVAPICH2 binomial, knomial; Intel 1, 8",
+    covers=(
+        "binomial: radix=2",
+        "k-nomial",
+        "k-ary/k-nomial pipelined: segment=8K",
+        "k-nomial trees",
+    ),
     also={"binomial": {"radix": 2}},
     radix=(2, 4, 8),
     order=("halving", "doubling"),
@@ -97,7 +99,7 @@ _KNOMIAL = {
 }
 
 
-@algorithm(covers="none of the libraries read", segment=SEGMENTS)
+@algorithm(covers=("Bine tree",), segment=SEGMENTS)
 def bine(call: Call, segment: int = 0) -> Steps:
     """Double the ranks that have the vector, over distances that alternate in sign.
 
@@ -115,7 +117,11 @@ def bine(call: Call, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH tree (kary), pipelined_tree (kary), tsp_tree; Open MPI 5, adapt 3; SimGrid NTSB",
+    covers=(
+        "k-ary tree: arity=4",
+        "k-ary/k-nomial pipelined: arity=4, segment=8K",
+        "binary pipelined: segment=8K",
+    ),
     also={"binary": {"arity": 2}},
     arity=(2, 3, 4, 8),
     segment=SEGMENTS,
@@ -131,8 +137,7 @@ def kary(call: Call, arity: int = 2, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 2, 3, libnbc 3, adapt 4, 5; MPICH tsp_ring; SimGrid ompi_pipeline, ompi_chain,"
-    " NTSL, NTSL_Isend; NCCL ring; MVAPICH2 pipelined",
+    covers=("multi-chain: segment=8K", "pipeline: chains=1, segment=64K"),
     also={"pipeline": {"chains": 1, "segment": 65536}},
     chains=(1, 2, 4, 8),
     segment=SEGMENTS,
@@ -147,7 +152,7 @@ def chain(call: Call, chains: int = 4, segment: int = 0) -> Steps:
     yield from _by_segment(call, trees.chain(call.relative_rank, call.size, chains), segment)
 
 
-@algorithm(covers="Open MPI 4; SimGrid ompi_split_bintree", segment=SEGMENTS)
+@algorithm(covers=("split binary: segment=8K",), segment=SEGMENTS)
 def split_binary(call: Call, segment: int = 0) -> Steps:
     """Pass one half of the vector down each side of a binary tree, then swap halves in pairs.
 
@@ -171,7 +176,7 @@ def split_binary(call: Call, segment: int = 0) -> Steps:
         yield Send(right, to=call.absolute(size - 1))
 
 
-@algorithm(covers="UCC 2", segment=SEGMENTS)
+@algorithm(covers=("double binary tree", "two trees in two colours: segment=8K"), segment=SEGMENTS)
 def double_tree(call: Call, segment: int = 0) -> Steps:
     """Pass one half of the vector down each of two binary trees that share all ranks.
 
@@ -195,7 +200,10 @@ def double_tree(call: Call, segment: int = 0) -> Steps:
         yield rounds[number]
 
 
-@algorithm(covers="MPICH circ_graph", segment=SEGMENTS)
+@algorithm(
+    covers=("circulant pipeline: segment=128K", "n-block circulant schedules: segment=64K"),
+    segment=SEGMENTS,
+)
 def circulant(call: Call, segment: int = 0) -> Steps:
     """Send one segment and receive another in every round, over skips of about P/2, P/4, ..., 1.
 
@@ -215,10 +223,11 @@ def circulant(call: Call, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH scatter_recursive_doubling_allgather, scatter_ring_allgather,"
-    " tsp_scatterv_ring_allgatherv, tsp_scatterv_recexch_allgatherv; Open MPI 8, 9; SimGrid"
-    " scatter_rdb_allgather, scatter_LR_allgather; UCC 1; MVAPICH2 scatter with doubling and ring;"
-    " Intel 2, 3",
+    covers=(
+        "scatter+ring allgather",
+        "scatter+rd allgather: allgather=recursive_doubling",
+        "k-scatter+k-allgather: scatter=knomial(radix=4), allgather=recursive_doubling(radix=4)",
+    ),
     also={"van_de_geijn": {}},
     scatter=("binomial", "knomial(radix=4)"),
     allgather=("ring", "recursive_doubling", "recursive_doubling(radix=4)", "bruck"),
@@ -268,10 +277,12 @@ def _part(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="MPICH smp, sched_smp, topology-aware trees where nodes are the topology; Open MPI han,"
-    " han simple, xhc, acoll; SimGrid SMP_linear, SMP_binomial, SMP_binary,"
-    " mvapich2_inter_node and mvapich2_intra_node; UCC hier 2step; MVAPICH2 two-level;"
-    " Intel 4 to 6",
+    covers=(
+        "two-level",
+        "two-level overlapped: segment=512K",
+        "topology trees",
+        "HAN pipeline: segment=512K",
+    ),
     inter=("binomial", "scatter_allgather", "pipeline(segment=8K)"),
     intra=("binomial", "linear", "binary"),
     segment=SEGMENTS,
@@ -307,7 +318,7 @@ def two_level(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="none of the libraries read",
+    covers=("full lane",),
     scatter=("binomial", "linear"),
     lane=("binomial", "pipeline(segment=8K)"),
     allgather=("ring", "recursive_doubling", "bruck"),

@@ -25,7 +25,7 @@ from collx.schedule import (
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="Open MPI 1; Open MPI basic; libnbc 1",
+    covers=("linear chain", "pipelined chain: segment=8K"),
     segment=(8192, 65536),
 )
 def linear(call: Call, segment: int = 0) -> Steps:
@@ -49,7 +49,7 @@ def linear(call: Call, segment: int = 0) -> Steps:
         yield Send(passed, to=call.right)
 
 
-@algorithm(needs=Need.SEPARATE_BUFFERS, covers="SimGrid default")
+@algorithm(needs=Need.SEPARATE_BUFFERS, covers=("flat",))
 def flat(call: Call) -> Steps:
     """Every rank sends its vector to all higher ranks, which combine in order.
 
@@ -66,7 +66,7 @@ def flat(call: Call) -> Steps:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
-    covers="MPICH recursive_doubling, sched_, tsp_; Open MPI 2; libnbc 2; MVAPICH2",
+    covers=("recursive doubling",),
 )
 def recursive_doubling(call: Call) -> Steps:
     """Exchange the total of a growing group of ranks with the rank at distance 1, 2, 4, ...
@@ -116,6 +116,11 @@ def _plan(plan: str, length: int) -> str:
 
 @algorithm(
     needs=Need.SEPARATE_BUFFERS,
+    covers=(
+        "window scan in fewest rounds",
+        "window scan by bits of P - 1: plan=fewest_combines",
+        "1-2-3 doubling: plan=one_two_three",
+    ),
     also={"one_two_three": {"plan": "one_two_three"}},
     plan=("fewest_rounds", "one_two_three", "fewest_combines"),
 )
@@ -149,7 +154,11 @@ def window(call: Call, plan: str = "fewest_rounds") -> Steps:
         known += distance
 
 
-@algorithm(needs=Need.SEPARATE_BUFFERS, segment=(8192, 65536))
+@algorithm(
+    needs=Need.SEPARATE_BUFFERS,
+    covers=("doubly pipelined tree: segment=8K",),
+    segment=(8192, 65536),
+)
 def tree(call: Call, segment: int = 0) -> Steps:
     """Totals go up a binary search tree while prefixes come down, segment by segment.
 
@@ -285,6 +294,7 @@ def carry(
 
 @algorithm(
     needs=Need.NODE_MAP | Need.SEPARATE_BUFFERS,
+    covers=("full lane",),
     intra=("recursive_doubling", "linear"),
     inter=("recursive_doubling", "linear"),
 )

@@ -40,9 +40,7 @@ UNCUT = 2**62
 
 
 @algorithm(
-    covers="MPICH linear (gatherv), sched_linear, tsp_linear; Open MPI 1, basic linear, libnbc;"
-    " SimGrid ompi_basic_linear, default; UCC gatherv linear; NCCL grouped; Gloo; MVAPICH2 direct;"
-    " Intel 2, gatherv 1; classic MPICH gatherv with synchronous sends",
+    covers=("linear",),
     window=(0, 8, 32),
     synchronous=(False, True),
 )
@@ -63,7 +61,7 @@ def linear(call: Call, window: int = 0, synchronous: bool = False) -> Steps:
     yield Round((*receives, Copy(blocks[call.rank], call.input)), window)
 
 
-@algorithm(covers="Open MPI 3; SimGrid ompi_linear_sync", first=(1024, 32768))
+@algorithm(covers=("linear sync",), first=(1024, 32768))
 def linear_synchronized(call: Call, first: int = 1024) -> Steps:
     """Let one rank after the other send its block: the root gives each of them a go-ahead.
 
@@ -87,8 +85,7 @@ def linear_synchronized(call: Call, first: int = 1024) -> Steps:
 
 
 @algorithm(
-    covers="MPICH binomial, sched_binomial, tsp_tree; Open MPI 2; SimGrid ompi_binomial; UCC 0;"
-    " MVAPICH2 pt_pt; Intel 1, gatherv 3",
+    covers=("binomial: radix=2", "k-nomial", "k-nomial trees"),
     also={"binomial": {"radix": 2}},
     radix=(2, 4, 8),
 )
@@ -105,7 +102,7 @@ def knomial(call: Call, radix: int = 4) -> Steps:
     yield from _collect(call, tree, cells)
 
 
-@algorithm(covers="none of the libraries read")
+@algorithm(covers=("Bine tree",))
 def bine(call: Call) -> Steps:
     """Collect the blocks of groups of ranks, two into one, over distances of alternating sign.
 
@@ -119,7 +116,7 @@ def bine(call: Call) -> Steps:
     yield from _collect(call, tree, cells)
 
 
-@algorithm(covers="none of the libraries read")
+@algorithm(covers=("TUW trees",))
 def tuw(call: Call) -> Steps:
     """Merge groups of neighbours, two into one: the rank that had most to receive receives again.
 
@@ -342,8 +339,7 @@ def _member_blocks(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="Open MPI han, han simple, acoll; SimGrid mvapich2_two_level; MVAPICH2 two-level;"
-    " Intel 2, gatherv 2",
+    covers=("two-level",),
     inter=("binomial", "linear"),
     intra=("linear", "binomial"),
     segment=(0, 65536, 524288),
@@ -371,7 +367,7 @@ def two_level(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="none of the libraries read",
+    covers=("full lane",),
     lane=("linear", "binomial"),
     intra=("linear", "binomial"),
 )

@@ -84,9 +84,7 @@ def _together(tree: Callable[[int, int], trees.Tree]) -> Callable[[int, int], Fa
 
 
 @algorithm(
-    covers="MPICH binomial, sched_binomial, tsp_tree knomial; Open MPI 5 binomial, 8 knomial; "
-    "Open MPI basic log; libnbc 2; adapt; SimGrid binomial, ompi_binomial, mvapich2_knomial; UCC 0;"
-    " MVAPICH2 binomial, knomial; Intel 2, 7",
+    covers=("binomial", "k-nomial: radix=4", "k-nomial trees: radix=4"),
     also={"binomial": {"radix": 2}},
     radix=(2, 4, 8),
     segment=(8192, 65536),
@@ -107,8 +105,7 @@ def knomial(call: Call, radix: int = 2, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 1 linear; Open MPI basic; libnbc; SimGrid ompi_basic_linear, flat_tree;"
-    " Open MPI han reproducible",
+    covers=("flat", "reproducible"),
     also={"flat": {}},
     window=(0, 1, 4),
 )
@@ -128,7 +125,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="MPICH tsp_tree kary; SimGrid NTSB",
+    covers=("k-ary/binary pipelined: segment=8K",),
     radix=(2, 3, 4),
     segment=(8192, 65536),
 )
@@ -144,7 +141,7 @@ def kary(call: Call, radix: int = 2, segment: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Open MPI 4 binary; adapt 3 binary; SimGrid ompi_binary",
+    covers=("k-ary/binary pipelined: segment=8K",),
     segment=(8192, 65536),
 )
 def binary(call: Call, segment: int = 0) -> Steps:
@@ -156,7 +153,7 @@ def binary(call: Call, segment: int = 0) -> Steps:
     yield from _up(call, _together(trees.strided), segment)
 
 
-@algorithm(covers="Open MPI 6 in_order_binary; SimGrid ompi_in_order_binary", segment=(8192, 65536))
+@algorithm(covers=("in-order binary",), segment=(8192, 65536))
 def in_order_binary(call: Call, segment: int = 0) -> Steps:
     """Combine up a binary tree rooted at the last rank, each subtree consecutive ranks.
 
@@ -169,8 +166,7 @@ def in_order_binary(call: Call, segment: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 2 chain, 3 pipeline; libnbc 1; adapt 4, 5; SimGrid ompi_chain, ompi_pipeline,"
-    " NTSL; MPICH tsp_ring, tree kary(1); NCCL ring",
+    covers=("multi-chain: chains=4", "pipeline: segment=8K"),
     also={"pipeline": {"chains": 1}},
     chains=(1, 2, 4),
     segment=(8192, 65536),
@@ -185,7 +181,7 @@ def chain(call: Call, chains: int = 1, segment: int = 0) -> Steps:
     yield from _up(call, _together(partial(trees.chain, heads=chains)), segment)
 
 
-@algorithm(needs=Need.COMMUTATIVE, segment=(8192, 65536))
+@algorithm(needs=Need.COMMUTATIVE, covers=("Bine tree",), segment=(8192, 65536))
 def bine(call: Call, segment: int = 0) -> Steps:
     """Combine up a binomial tree with distances of alternating sign: shorter ways on a ring.
 
@@ -200,7 +196,11 @@ def bine(call: Call, segment: int = 0) -> Steps:
     yield from _up(call, fan, segment)
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="UCC 1 dbt; NCCL tree", segment=(8192, 65536))
+@algorithm(
+    needs=Need.COMMUTATIVE,
+    covers=("double binary tree", "two trees in two colours: segment=8K"),
+    segment=(8192, 65536),
+)
 def double_tree(call: Call, segment: int = 0) -> Steps:
     """Combine half of the vector up each of two trees; no rank works inside both.
 
@@ -235,7 +235,11 @@ def _reversed(
             yield tree.arrival + 2 * late, Send(held, to=call.absolute(tree.parent))
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="MPICH circ_graph", segment=(8192, 65536))
+@algorithm(
+    needs=Need.COMMUTATIVE,
+    covers=("circulant: segment=128K", "n-block circulant schedules: segment=64K"),
+    segment=(8192, 65536),
+)
 def circulant(call: Call, segment: int = 0) -> Steps:
     """Run the round-optimal broadcast of segments on the circulant graph backwards.
 
@@ -262,8 +266,11 @@ def circulant(call: Call, segment: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="MPICH reduce_scatter_gather, sched_reduce_scatter_gather; Open MPI 7; libnbc 3;"
-    " SimGrid scatter_gather, rab; MVAPICH2 redscat_gather; Intel 5; UCC 2 srg (radix=4)",
+    covers=(
+        "reduce-scatter+gather",
+        "k reduce-scatter+gather: radix=4",
+        "Rabenseifner with shared fold",
+    ),
     also={"srg": {"radix": 4}},
     radix=(2, 3, 4, 8),
     fold=("shared", "whole"),
@@ -346,7 +353,7 @@ def _gather(ranks: list[int], index: int, blocks: Blocks, radix: int) -> Steps:
         yield [Recv(blocks[child : child + weight], source=ranks[child]) for child in children]
 
 
-@algorithm()
+@algorithm(covers=("3-2 elimination",))
 def elimination(call: Call) -> Steps:
     """Recursive halving in which, of an odd number of ranks, one gives its halves to two others.
 
@@ -382,7 +389,7 @@ def elimination(call: Call) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Gloo reduce (ring, linear)",
+    covers=("ring RS + direct gather",),
     reduce_scatter=("ring", "circulant", "recursive_halving", "pairwise"),
     gather=("linear", "knomial"),
 )
@@ -405,7 +412,7 @@ def reduce_scatter_gather(
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="MVAPICH2 allreduce-based",
+    covers=("via allreduce",),
     allreduce=("ring", "rabenseifner", "circulant"),
 )
 def via_allreduce(call: Call, allreduce: str | Choice = "ring") -> Steps:
@@ -419,8 +426,7 @@ def via_allreduce(call: Call, allreduce: str | Choice = "ring") -> Steps:
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="MPICH smp, sched_smp; Open MPI han simple, xhc; SimGrid mvapich2_two_level; UCC hier"
-    " 2step; MVAPICH2 two_level; Intel 3, 4, 6",
+    covers=("two-level",),
     intra=("knomial", "linear"),
     inter=("knomial", "in_order_binary"),
 )
@@ -451,6 +457,7 @@ def two_level(
 
 @algorithm(
     needs=Need.COMMUTATIVE | Need.NODE_MAP,
+    covers=("full lane",),
     reduce_scatter=("ring", "circulant"),
     reduce=("knomial", "rabenseifner"),
     gather=("linear", "knomial"),

@@ -76,7 +76,7 @@ def _collect(call: Call, rounds: exchanges.Rounds) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Open MPI 3; SimGrid ompi_ring; UCC reduce_scatterv ring; NCCL ring; MVAPICH2 ring",
+    covers=("ring",),
 )
 def ring(call: Call) -> Steps:
     """Pass partial sums to the right, one block at a time, each rank adding its own part.
@@ -95,7 +95,7 @@ def ring(call: Call) -> Steps:
     yield from _deliver(call, result)
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="UCC reduce_scatter 0 (two directions)")
+@algorithm(needs=Need.COMMUTATIVE, covers=("bidirectional ring",))
 def bidirectional_ring(call: Call) -> Steps:
     """Pass partial sums both ways, each rank's part to a block by the shorter way.
 
@@ -145,8 +145,7 @@ def _folded(call: Call, radix: int, inner: Callable[[Call], Steps]) -> Steps:
 @algorithm(
     needs=Need.COMMUTATIVE,
     also={"recursive_exchange": {"radix": 4}, "recexch": {"radix": 4}},
-    covers="MPICH recursive_halving, tsp_recexch (radix); Open MPI 2, basic (block form 3);"
-    " SimGrid ompi_basic_recursivehalving; UCC reduce_scatter 1 knomial (radix); MVAPICH2; Intel 1",
+    covers=("recursive halving", "k-recursive exchange: radix=4", "recursive splitting: radix=4"),
     radix=(2, 3, 4, 8),
 )
 def recursive_halving(call: Call, radix: int = 2) -> Steps:
@@ -169,8 +168,7 @@ def recursive_halving(call: Call, radix: int = 2) -> Steps:
 
 @algorithm(
     also={"mirror": {}},
-    covers="MPICH noncommutative; Open MPI 4; SimGrid mpich_noncomm, ompi_butterfly; MVAPICH2"
-    " noncomm",
+    covers=("butterfly pof2", "butterfly any P", "mirrored reduce-scatter in rank order"),
     radix=(2, 3, 4, 8),
 )
 def butterfly(call: Call, radix: int = 2) -> Steps:
@@ -192,7 +190,7 @@ def butterfly(call: Call, radix: int = 2) -> Steps:
 
 
 @algorithm(
-    covers="MPICH recursive_doubling; SimGrid mpich_rdb; Intel 3; Open MPI block form 2",
+    covers=("recursive doubling",),
 )
 def recursive_doubling(call: Call) -> Steps:
     """Exchange with the ranks at distance 1, 2, 4, ... all that is still of use to them.
@@ -222,8 +220,7 @@ def _double(call: Call) -> Steps:
 
 @algorithm(
     also={"linear": {"window": 0}, "direct": {"window": 0}},
-    covers="MPICH pairwise; SimGrid mpich_pair; MVAPICH2; Intel 2; reduce-scatter of SimGrid"
-    " allreduce rab2 (window=0)",
+    covers=("pairwise",),
     window=(1, 4, 32, 0),
 )
 def pairwise(call: Call, window: int = 1) -> Steps:
@@ -255,7 +252,7 @@ def pairwise(call: Call, window: int = 1) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="circulant reduce-scatter of TU Wien; ext_mpi cyclic shift (ports)",
+    covers=("halving circulant graph", "halving circulant graph, k ports: ports=3"),
     ports=(1, 2, 3, 7),
     max_blocks=(0, 4, 16),
 )
@@ -275,7 +272,6 @@ def circulant(call: Call, ports: int = 1, max_blocks: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="Bruck's allgather backwards",
     radix=(2, 3, 4, 8),
 )
 def bruck(call: Call, radix: int = 2) -> Steps:
@@ -290,7 +286,6 @@ def bruck(call: Call, radix: int = 2) -> Steps:
 
 @algorithm(
     also={"mesh_2d": {"dimensions": 2}, "mesh_3d": {"dimensions": 3}},
-    covers="per-dimension reduce-scatter of the hierarchical allreduce of msccl-tools",
     dimensions=(2, 3, 4),
 )
 def grid(call: Call, dimensions: int = 2) -> Steps:
@@ -307,7 +302,6 @@ def grid(call: Call, dimensions: int = 2) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE | Need.EVEN_SIZE,
-    covers="neighbor exchange backwards",
 )
 def neighbor_exchange(call: Call) -> Steps:
     """Exchange with the right and the left neighbour in turn, two blocks at a time.
@@ -320,7 +314,7 @@ def neighbor_exchange(call: Call) -> Steps:
 
 @algorithm(
     needs=Need.COMMUTATIVE,
-    covers="NCCL PAT",
+    covers=("PAT: aggregation=4", "parallel aggregated trees: aggregation=4"),
     aggregation=(0, 1, 4, 16),
 )
 def pat(call: Call, aggregation: int = 0) -> Steps:
@@ -339,7 +333,7 @@ def pat(call: Call, aggregation: int = 0) -> Steps:
 @algorithm(
     needs=Need.COMMUTATIVE,
     also={"bine": {"order": "doubling"}},
-    covers="libbine reduce_scatter",
+    covers=("Swing butterfly", "Bine butterfly: order=doubling"),
     order=("halving", "doubling"),
 )
 def swing(call: Call, order: str = "halving") -> Steps:
@@ -362,7 +356,7 @@ def swing(call: Call, order: str = "halving") -> Steps:
     yield from _collect(inside, exchanges.swing(rank, even, order))
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="no other library", pieces=(1, 4, 16))
+@algorithm(needs=Need.COMMUTATIVE, covers=("n-block circulant schedules",), pieces=(1, 4, 16))
 def nblock(call: Call, pieces: int = 4) -> Steps:
     """Reduce all blocks at once in as few rounds as there can be, each in several pieces.
 
@@ -393,7 +387,7 @@ def nblock(call: Call, pieces: int = 4) -> Steps:
     yield from _deliver(call, result)
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers="Gloo reduce_scatter (legacy)")
+@algorithm(needs=Need.COMMUTATIVE, covers=("halving binary blocks",))
 def binary_blocks(call: Call) -> Steps:
     """Reduce-scatter in groups of 2^k ranks, then pass the sums on to the next larger group.
 
@@ -425,7 +419,7 @@ def binary_blocks(call: Call) -> Steps:
 
 
 @algorithm(
-    covers="Open MPI 1, basic, libnbc; SimGrid default; MVAPICH2 basic; Intel 4, 5",
+    covers=("reduce+scatterv", "reduce+scatter"),
     reduce=("binomial", "linear"),
     scatter=("binomial", "linear"),
 )
@@ -447,7 +441,7 @@ def reduce_then_scatter(
 
 @algorithm(
     needs=Need.COMMUTATIVE | Need.NODE_MAP,
-    covers="ext_mpi rank permutation",
+    covers=("balanced rank permutation",),
     order=("balanced", "nodes"),
     inner=("circulant", "ring", "recursive_halving"),
 )
@@ -472,7 +466,7 @@ def permuted(call: Call, order: str = "balanced", inner: str | Choice = "circula
 @algorithm(
     needs=Need.COMMUTATIVE | Need.NODE_MAP,
     also={"ring_two_level": {"inter": "ring"}},
-    covers="MVAPICH2 ring_2lvl; Intel 5 (topology)",
+    covers=("ring two-level",),
     reduce=("binomial", "linear"),
     inter=("ring", "circulant", "recursive_halving"),
     scatter=("binomial", "linear"),
@@ -506,7 +500,7 @@ def two_level(
 
 @algorithm(
     needs=Need.COMMUTATIVE | Need.NODE_MAP,
-    covers="full-lane mock-up of pgmpitunelib",
+    covers=("full lane",),
     lanes=(0, 1, 2, 4),
     inter=("circulant", "ring", "recursive_halving"),
     intra=("circulant", "ring", "pairwise"),

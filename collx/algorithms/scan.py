@@ -16,7 +16,11 @@ def _first_keeps_own(call: Call) -> Steps:
         yield Copy(call.output, call.input)
 
 
-@algorithm(covers="Open MPI 1; Open MPI basic; libnbc 1", segment=(8192, 65536), also={"chain": {}})
+@algorithm(
+    covers=("linear chain", "pipelined chain: segment=8K"),
+    segment=(8192, 65536),
+    also={"chain": {}},
+)
 def linear(call: Call, segment: int = 0) -> Steps:
     """Each rank waits for the rank before it, combines and passes on, segment by segment.
 
@@ -34,7 +38,7 @@ def linear(call: Call, segment: int = 0) -> Steps:
         yield Send(passed, to=call.right)
 
 
-@algorithm(covers="SimGrid default")
+@algorithm(covers=("flat",))
 def flat(call: Call) -> Steps:
     """Every rank sends its vector to all higher ranks, which combine in order.
 
@@ -49,7 +53,7 @@ def flat(call: Call) -> Steps:
     ]
 
 
-@algorithm(covers="MPICH recursive_doubling, sched_, tsp_; Open MPI 2; libnbc 2; MVAPICH2")
+@algorithm(covers=("recursive doubling",))
 def recursive_doubling(call: Call) -> Steps:
     """Exchange the total of a growing group of ranks with the rank at distance 1, 2, 4, ...
 
@@ -77,7 +81,7 @@ def recursive_doubling(call: Call) -> Steps:
         yield combines
 
 
-@algorithm()
+@algorithm(covers=("prefix doubling",))
 def dissemination(call: Call) -> Steps:
     """Send the combination of the last 1, 2, 4, ... ranks that far ahead.
 
@@ -96,7 +100,14 @@ def dissemination(call: Call) -> Steps:
         yield actions
 
 
-@algorithm(exscan=("window", "window(plan=fewest_combines)", "window(plan=one_two_three)", "tree"))
+@algorithm(
+    covers=(
+        "window scan in fewest rounds",
+        "window scan by bits of P - 1: exscan=window(plan=fewest_combines)",
+        "1-2-3 doubling: exscan=window(plan=one_two_three)",
+    ),
+    exscan=("window", "window(plan=fewest_combines)", "window(plan=one_two_three)", "tree"),
+)
 def via_exscan(call: Call, exscan: str | Choice = "window") -> Steps:
     """Any exclusive scan, then each rank adds its own vector.
 
@@ -110,7 +121,7 @@ def via_exscan(call: Call, exscan: str | Choice = "window") -> Steps:
         yield Combine(call.output, prefix, call.input)
 
 
-@algorithm(segment=(8192, 65536))
+@algorithm(covers=("doubly pipelined tree: segment=8K",), segment=(8192, 65536))
 def tree(call: Call, segment: int = 0) -> Steps:
     """Totals go up a binary search tree while prefixes come down, segment by segment.
 
@@ -122,7 +133,7 @@ def tree(call: Call, segment: int = 0) -> Steps:
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="MPICH smp, sched_smp",
+    covers=("node two-level",),
     intra=("recursive_doubling", "linear"),
     inter=("recursive_doubling", "linear"),
     bcast=("knomial", "chain"),
@@ -151,6 +162,7 @@ def two_level(
 
 @algorithm(
     needs=Need.NODE_MAP,
+    covers=("full lane",),
     intra=("recursive_doubling", "linear"),
     inter=("recursive_doubling", "linear"),
 )

@@ -18,9 +18,7 @@ def _kept(call: Call, block: Region) -> list[Action]:
 
 
 @algorithm(
-    covers="MPICH linear (scatterv), sched_linear, tsp_linear; Open MPI 1, 3, basic linear, libnbc;"
-    " SimGrid ompi_basic_linear, ompi_linear_nb, default; UCC scatterv linear; NCCL grouped; Gloo;"
-    " MVAPICH2 direct; Intel 2, scatterv 1",
+    covers=("linear", "linear bounded: window=8"),
     window=(0, 8, 16),
 )
 def linear(call: Call, window: int = 0) -> Steps:
@@ -39,8 +37,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH binomial, sched_binomial, tsp_tree; Open MPI 2; SimGrid ompi_binomial;"
-    " UCC scatter_knomial; MVAPICH2 binomial; Intel 1, scatterv 2",
+    covers=("binomial: radix=2", "k-nomial", "k-nomial trees"),
     also={"binomial": {"radix": 2}},
     radix=(2, 4, 8),
 )
@@ -57,7 +54,7 @@ def knomial(call: Call, radix: int = 4) -> Steps:
     yield from _distribute(call, tree, cells)
 
 
-@algorithm(covers="none of the libraries read")
+@algorithm(covers=("Bine tree",))
 def bine(call: Call) -> Steps:
     """Hand on the blocks of groups of ranks, one cut into two, over distances of alternating sign.
 
@@ -71,7 +68,7 @@ def bine(call: Call) -> Steps:
     yield from _distribute(call, tree, cells)
 
 
-@algorithm(covers="none of the libraries read")
+@algorithm(covers=("TUW trees",))
 def tuw(call: Call) -> Steps:
     """Hand on the blocks of groups of neighbours, one group cut into two, as the sizes suggest.
 
@@ -102,8 +99,7 @@ def _distribute(call: Call, tree: Branches, cells: gather.Cells) -> Steps:
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="Open MPI han, han simple; SimGrid mvapich2_two_level_binomial, _direct; MVAPICH2"
-    " two_level_binomial, _direct; Intel 2",
+    covers=("two-level",),
     inter=("binomial", "linear"),
     intra=("linear", "binomial"),
     segment=(0, 65536, 524288),
@@ -131,7 +127,7 @@ def two_level(
 
 @algorithm(
     needs=Need.NODE_MAP,
-    covers="none of the libraries read",
+    covers=("full lane",),
     intra=("linear", "binomial"),
     lane=("linear", "binomial"),
 )

@@ -1,16 +1,18 @@
-"""Blocks that travel through a graph in company, over ranks that are not their targets."""
+"""Blocks of a neighbourhood: straight to their targets, or in company over other ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
+from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from collx.collectives import Call
 from collx.neighborhood import Edge, Graph
 from collx.schedule import (
+    Action,
     Answer,
     Copy,
     Recv,
@@ -21,6 +23,25 @@ from collx.schedule import (
     Steps,
     Yielded,
 )
+
+def straight(call: Call, block_for: Callable[[int], Region]) -> list[Action]:
+    """Send the block of each slot to the neighbour there, and receive from each, near ones first.
+
+    All ranks list the edges in one and the same order: so many of them as a rank likes may be under
+    way at a time, and no ranks wait for each other in a circle.
+    """
+    near, rank, size = call.neighbors, call.rank, call.size
+    listed: list[tuple[tuple[int, int, int], Action]] = []
+    for slot, edge in enumerate(near.sources):
+        if edge:
+            order = (rank - edge.rank) % size, edge.lane, edge.rank
+            listed.append((order, Recv(call.output_blocks[slot], edge.rank, edge.lane)))
+    for slot, edge in enumerate(near.targets):
+        if edge:
+            order = (edge.rank - rank) % size, edge.lane, rank
+            listed.append((order, Send(block_for(slot), edge.rank, edge.lane)))
+    return [action for _, action in sorted(listed, key=itemgetter(0))]
+
 
 Item: TypeAlias = "tuple[int, ...]"
 """A block that travels: (source,), or (source, target, lane) if every edge has its own."""
@@ -66,20 +87,26 @@ class Way(Protocol):
 class ByDimension:
     """In a grid: first to the coordinate of the target in dimension 0, then in 1, and so on.
 
+    A grid that is too small has one more dimension before the others. A block does not stop at a
+    place where no rank is.
+
     Examples
     --------
-    >>> ByDimension((2, 3)).stops(0, 5)
-    [3, 5]
+    >>> ByDimension((2, 3), 6).stops(0, 5), ByDimension((3,), 5).stops(2, 3)
+    ([3, 3, 5], [2, 3])
     """
 
     dims: tuple[int, ...]
+    size: int
 
     def stops(self, source: int, target: int) -> list[int]:
         """One stop for each dimension."""
-        weight, found = prod(self.dims), []
-        for extent in self.dims:
+        dims = (-(-self.size // prod(self.dims)), *self.dims)
+        place, weight, found = source, prod(dims), []
+        for extent in dims:
             weight //= extent
-            source += (target // weight % extent - source // weight % extent) * weight
+            place += (target // weight % extent - place // weight % extent) * weight
+            source = place if place < self.size else source
             found.append(source)
         return found
 
@@ -226,7 +253,7 @@ def carry(call: Call, way: Way, each_edge: bool) -> Steps:
     Ranks that pass blocks on must know their sizes. Where not all blocks are equal, or a rank
     without neighbours cannot know how large they are, sizes travel ahead of the blocks.
     """
-    assert call.neighbors is not None and call.neighbors.graph is not None
+    assert call.neighbors.graph is not None
     graph, rank = call.neighbors.graph, call.rank
     arrivals = _by_slot(call, each_edge)
     places = {item: call.output_blocks[slot] for slot, item in reversed(arrivals.items())}
