@@ -7,7 +7,7 @@ does not fit together, every rank raises the same error and nothing of the call 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -17,6 +17,7 @@ from collx.collectives import COLLECTIVES, Call
 from collx.errors import Error
 from collx.layout import Layout
 from collx.operators import name_of
+from collx.neighborhood import Edges
 from collx.schedule import Region
 from collx.state import State
 
@@ -28,11 +29,11 @@ def describe(arguments: Arguments, layout: Layout) -> str:
     """What must be the same on all ranks, in words."""
     row = COLLECTIVES[arguments.collective]
     words = [arguments.collective]
-    if row.rooted:
+    if row.rooted and not row.inter:
         words.append(f"root {arguments.root}")
     if arguments.op is not None:
         words.append(f"operator {name_of(arguments.op)}")
-    if row.combines and layout.cells.kind is not None:
+    if row.combines and layout.cells.kind is not None and not (row.rooted and row.inter):
         kind = layout.cells.kind
         datatype = kind.datatype.Get_name() if kind.datatype is not None else str(kind.dtype)
         words.append(f"datatype {datatype or f'of {kind.size} bytes'}")
@@ -53,6 +54,8 @@ def flows(call: Call) -> tuple[Sequence[int], Sequence[int]]:
     Reductions have none here: their lengths are compared in words.
     """
     nothing = [0] * call.size
+    if call.low:
+        return _flows_between(call)
     at_root = [call.rank == call.root] * call.size
     from_root = [rank == call.root for rank in range(call.size)]
     match call.collective:
@@ -69,7 +72,39 @@ def flows(call: Call) -> tuple[Sequence[int], Sequence[int]]:
             return [len(call.input)] * call.size, list(map(len, call.output_blocks))
         case "alltoall":
             return list(map(len, call.input_blocks)), list(map(len, call.output_blocks))
+        case "neighbor_allgather" | "neighbor_alltoall":
+            near, together = call.neighbors, call.collective == "neighbor_allgather"
+            inputs = [call.input] * len(near.targets) if together else call.input_blocks
+            return _by_rank(call, near.targets, inputs), _by_rank(
+                call, near.sources, call.output_blocks
+            )
     return nothing, nothing
+
+
+def _by_rank(call: Call, edges: Edges, blocks: Iterable[Region]) -> list[int]:
+    """Bytes of the blocks along the edges to each rank, or from each."""
+    nbytes = [0] * call.size
+    for edge, block in zip(edges, blocks, strict=False):
+        if edge:
+            nbytes[edge.rank] += len(block)
+    return nbytes
+
+
+def _flows_between(call: Call) -> tuple[Sequence[int], Sequence[int]]:
+    """Those of a call between groups: cells for reductions, but nothing for a reduce-scatter."""
+    sent, received = [0] * call.size, [0] * call.size
+    if call.collective == "inter_reduce_scatter":
+        return sent, received
+    rooted = COLLECTIVES[call.collective].rooted
+    peers: Sequence[int] = call.remote
+    if rooted and call.rank != call.root:
+        peers = [call.root] if call.opposite else []
+    blocks = call.input_blocks, call.output_blocks
+    for i, peer in enumerate(peers):
+        sent[peer], received[peer] = (
+            len(side[i] if len(side) == len(peers) else side.whole) for side in blocks
+        )
+    return sent, received
 
 
 def check(state: State, arguments: Arguments, layout: Layout, call: Call) -> None:

@@ -129,10 +129,13 @@ class Facts(NamedTuple):
 
 def facts_of(call: Call) -> Facts:
     """The facts of a call."""
-    sized = call.collective in ("gather", "scatter", "allgather", "reduce_scatter", "alltoall")
+    sized = call.collective.removeprefix("inter_") in ("gather", "scatter", "allgather", "alltoall")
+    sized = sized or call.collective == "reduce_scatter"
     if sized:
         cells = sum(call.sizes) if call.sizes is not None else -1
         equal = call.sizes is not None and len(set(call.sizes)) <= 1
+    elif COLLECTIVES[call.collective].sparse:
+        cells, equal = -1, False
     else:
         cells, equal = max(len(call.input), len(call.output)), True
     return Facts(call.size, cells * call.cell_bytes, cells, call.commutative, equal)
@@ -213,6 +216,64 @@ RULES: dict[str, list[Rule]] = {
     ],
     "scan": [Rule(_always, "recursive_doubling", "fewest rounds")],
     "exscan": [Rule(_always, "window", "fewest rounds")],
+    "neighbor_allgather": [Rule(_always, "linear", "each block once, to neighbours only")],
+    "neighbor_alltoall": [Rule(_always, "linear", "each block once, to neighbours only")],
+    "inter_barrier": [Rule(_always, "merged", "fewest rounds")],
+    "inter_bcast": [
+        Rule(_up_to(12288), "joined", "short: fewest rounds"),
+        Rule(_two_ranks, "linear", "one message"),
+        Rule(_always, "scatter_allgather", "long: each byte twice"),
+    ],
+    "inter_gather": [
+        Rule(_sizes_unknown, "linear", "sizes known at the root only"),
+        Rule(_up_to(65536), "joined", "short: fewest rounds"),
+        Rule(_always, "linear", "long: each byte once"),
+    ],
+    "inter_scatter": [
+        Rule(_sizes_unknown, "linear", "sizes known at the root only"),
+        Rule(_up_to(65536), "joined", "short: fewest rounds"),
+        Rule(_always, "linear", "long: each byte once"),
+    ],
+    "inter_allgather": [
+        Rule(_two_ranks, "linear", "one exchange"),
+        Rule(
+            _up_to(81920), "remote_send_local_allgather(allgather=bruck)", "short: fewest rounds"
+        ),
+        Rule(_always, "remote_send_local_allgather", "long: each byte twice, neighbours only"),
+    ],
+    "inter_alltoall": [
+        Rule(_always, "linear(window=32)", "each byte once, a bounded number of requests"),
+    ],
+    "inter_reduce": [
+        Rule(_ordered, "local_reduce_remote_send", "keeps the order of ranks"),
+        Rule(_few_cells, "local_reduce_remote_send", "too few elements to split"),
+        Rule(_up_to(2048), "local_reduce_remote_send", "short: few rounds"),
+        Rule(
+            _always,
+            "reduce_scatter_gather(reduce_scatter=circulant)",
+            "long: the work is shared",
+        ),
+    ],
+    "inter_allreduce": [
+        Rule(_few_cells, "local_allreduce_remote_send", "too few elements to split"),
+        Rule(_up_to(2048), "local_allreduce_remote_send", "short: fewest rounds"),
+        Rule(_ordered, "reduce_scatter_exchange_allgather", "keeps the order of ranks"),
+        Rule(
+            _always,
+            "reduce_scatter_exchange_allgather(reduce_scatter=circulant)",
+            "long: each rank works on a part",
+        ),
+    ],
+    "inter_reduce_scatter": [
+        Rule(_few_cells, "remote_reduce_local_scatter", "too few elements to split"),
+        Rule(_up_to(2048), "remote_reduce_local_scatter", "short: few rounds"),
+        Rule(_ordered, "reduce_scatter_exchange", "keeps the order of ranks"),
+        Rule(
+            _always,
+            "reduce_scatter_exchange(reduce_scatter=circulant)",
+            "long: each rank works on a part",
+        ),
+    ],
 }
 """The built-in rules of each family, after the thresholds of the MPI libraries."""
 
@@ -253,7 +314,7 @@ def _allowed(collective: str, choice: Choice, call: Call) -> bool:
     if settings.get().reproducible and COLLECTIVES[marked.family].combines:
         if Need.NODE_MAP in marked.needs:
             return False
-        if marked.family == "allreduce" and Promise.SAME_BITS not in marked.promises:
+        if marked.family.endswith("allreduce") and Promise.SAME_BITS not in marked.promises:
             return False
     return not marked.unmet(call)
 

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from mpi4py import MPI
 
-from collx.arguments import Arguments
+from collx.arguments import Arguments, between
 from collx.buffers import simple
 from collx.choice import Choice
 from collx.choose import settings
 from collx.collectives import COLLECTIVES
 from collx.prepare import prepare, staged_if_small
 from collx.state import State, state_of
+from collx.topology import NeighborCollectives
 
 Spec: TypeAlias = Any
 """A buffer in any form that mpi4py takes."""
@@ -62,12 +63,12 @@ class Comm:
         """Wrap `comm` in the class for its kind."""
         kind: Any = _kind_for(comm) if cls is Comm else cls
         made = kind._native.__new__(kind, comm)
-        if comm is not None and comm != MPI.COMM_NULL:
+        if comm is not None and comm != MPI.COMM_NULL and not comm.Is_inter():
             made._state = state_of(made)
         return made
 
     def __getattr__(self, name: str) -> Any:
-        """Make the state of a communicator that mpi4py made (by Dup) when it is first needed."""
+        """Make the state when it is first needed: between groups, or if mpi4py made the object."""
         if name == "_state":
             self._state = state_of(self)  # type: ignore[arg-type]
             return self._state
@@ -96,7 +97,9 @@ class Comm:
             if entry is not None:
                 entry(send, recv)
             else:
-                arguments = Arguments(collective, send, recv, root, op, counts, algorithm)
+                arguments = Arguments(
+                    collective, send, recv, root, op, counts, algorithm, self._state.low
+                )
                 self._prepare_and_run(arguments, key, all(layouts))
         except MPI.Exception as error:
             self._native.Call_errhandler(self, error.Get_error_code())
@@ -228,8 +231,7 @@ def _wrapping(native: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(native)
     def method(*arguments: Any, **keywords: Any) -> Any:
         made = native(*arguments, **keywords)
-        wrapped = made != MPI.COMM_NULL and not isinstance(made, MPI.Intercomm)
-        return Comm(made) if wrapped else made
+        return Comm(made) if made != MPI.COMM_NULL else made
 
     return method
 
@@ -260,21 +262,65 @@ class Intracomm(Comm, MPI.Intracomm):
 
 
 @_kind(MPI.Cartcomm)
-class Cartcomm(Comm, MPI.Cartcomm):
+class Cartcomm(Comm, NeighborCollectives, MPI.Cartcomm):
     """A communicator with a Cartesian topology and collx's collectives."""
 
 
 @_kind(MPI.Graphcomm)
-class Graphcomm(Comm, MPI.Graphcomm):
+class Graphcomm(Comm, NeighborCollectives, MPI.Graphcomm):
     """A communicator with a graph topology and collx's collectives."""
 
 
 @_kind(MPI.Distgraphcomm)
-class Distgraphcomm(Comm, MPI.Distgraphcomm):
+class Distgraphcomm(Comm, NeighborCollectives, MPI.Distgraphcomm):
     """A communicator with a distributed graph topology and collx's collectives."""
 
 
-KINDS = (Cartcomm, Graphcomm, Distgraphcomm, Intracomm)
+class _Undefined:
+    """A method that MPI does not define on this kind of communicator."""
+
+    def __get__(self, instance: object, owner: object = None) -> Any:
+        raise AttributeError
+
+
+@_kind(MPI.Intercomm)
+class Intercomm(Comm, MPI.Intercomm):
+    """An inter-communicator with collx's collectives: what one group gives the other one gets.
+
+    The groups are merged at the first collective; all ranks of both must call it through collx.
+    """
+
+    Scan = Exscan = _Undefined()  # type: ignore[assignment]
+
+    def _call(
+        self,
+        collective: str,
+        send: Spec,
+        recv: Spec,
+        algorithm: Algorithm,
+        root: int = 0,
+        op: MPI.Op | None = None,
+        counts: Sequence[int] | None = None,
+    ) -> None:
+        try:
+            call = self._between(collective, send, recv, root)
+        except MPI.Exception as error:
+            MPI.Intercomm.Call_errhandler(self, error.Get_error_code())
+            raise
+        super()._call(call.collective, call.send, call.recv, algorithm, call.root, op, counts)
+
+    def _between(self, collective: str, send: Spec, recv: Spec, root: int) -> Arguments:
+        state = self._state
+        return between(Arguments(collective, send, recv, root, low=state.low), state.rank, state.size)
+
+    def _at(self, root: int, buffer: Spec) -> Spec:
+        return buffer
+
+    def _counts(self, send: Spec, recv: Spec) -> list[int]:
+        raise ValueError("Reduce_scatter on an inter-communicator needs recvcounts")
+
+
+KINDS = (Cartcomm, Graphcomm, Distgraphcomm, Intracomm, Intercomm)
 
 
 def _kind_for(comm: MPI.Comm | None) -> type[Any]:
@@ -283,13 +329,11 @@ def _kind_for(comm: MPI.Comm | None) -> type[Any]:
     Raises
     ------
     TypeError
-        If it is no communicator, or an inter-communicator.
+        If it is no communicator.
     """
     for kind in KINDS:
         if isinstance(comm, kind._native):
             return kind
-    if isinstance(comm, MPI.Intercomm):
-        raise TypeError("collx has no collectives for inter-communicators yet: use mpi4py's")
     raise TypeError(f"expecting an mpi4py communicator, got {comm!r}")
 
 
@@ -322,9 +366,11 @@ def explain(
         The algorithm with its parameters, and the rule or setting that chose it.
     """
     name = collective.lower()
-    row = COLLECTIVES[name]
-    if row.combines and op is None:
+    if COLLECTIVES[name].combines and op is None:
         op = MPI.SUM
     arguments = Arguments(name, sendbuf, recvbuf, root, op, None, algorithm)
+    if isinstance(comm, Intercomm):
+        call = comm._between(name, sendbuf, recvbuf, root)
+        arguments = call._replace(op=op, algorithm=algorithm)
     decision = prepare(comm._state, arguments)[0].decision
     return f"{name}: {decision.choice}, because of {decision.reason}"

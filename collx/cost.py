@@ -168,24 +168,15 @@ def count(
 def equal_blocks(family: str, P: int, n: int) -> Shape:
     """The shape on which costs are stated: `n` cells in nearly equal blocks, root 0.
 
-    Between groups the one that has the root is the smaller, by one rank or not at all.
+    Between two groups, these are the halves of the ranks; among neighbours, everybody is one.
     """
-    low = P // 2 if COLLECTIVES[family].inter else 0
-    sizes = even_sizes(n, P) if family not in ("barrier", "inter_barrier") else (0,) * P
-    if family == "inter_reduce_scatter":
-        sizes = even_sizes(n, low) + even_sizes(n, P - low)
-    return Shape(family, P, sizes, cell_bytes=8 if COLLECTIVES[family].combines else 1, low=low)
-
-
-def even_sizes(n: int, parts: int) -> tuple[int, ...]:
-    """Sizes of parts of `n` cells that differ by one at most.
-
-    Examples
-    --------
-    >>> even_sizes(10, 4)
-    (3, 3, 2, 2)
-    """
-    return tuple(n // parts + (part < n % parts) for part in range(parts))
+    row = COLLECTIVES[family]
+    low = P // 2 if row.inter else 0
+    groups = [low, P - low] if family == "inter_reduce_scatter" else [P]
+    sizes = tuple(n // of + (rank < n % of) for of in groups for rank in range(of))
+    if family in ("barrier", "inter_barrier"):
+        sizes = (0,) * P
+    return Shape(family, P, sizes, cell_bytes=8 if row.combines else 1, low=low)
 
 
 class Statement(NamedTuple):
@@ -337,26 +328,21 @@ def lower_bound(family: str, P: int, n: int, ports: int = 1) -> Bound:
     """Fewest rounds, and cells that some rank must send or receive, on `equal_blocks`.
 
     In a round a rank learns from at most `ports` others, so that after t rounds it knows of
-    (ports + 1)^t ranks at most; between groups it must know of itself and of the other group. Volumes: what the root or the last rank must get or give; for
+    (ports + 1)^t ranks at most. Volumes: what the root or the last rank must get or give; for
     allreduce Patarasuk and Yuan 2009; see also Chan, Heimlich, Purkayastha, van de Geijn 2007.
     """
     if P == 1:
         return Bound(0, 0)
-    heard_of = P - P // 2 + 1 if COLLECTIVES[family].inter else P
-    rounds = math.ceil(log(heard_of, max(ports, 1) + 1))
-    largest_block = -(-n // P)
-    others = n - largest_block
-    volumes = {
-        "barrier": 0,
-        **dict.fromkeys(("bcast", "reduce", "scan", "exscan"), n),
-        **dict.fromkeys(("gather", "scatter", "allgather", "alltoall", "reduce_scatter"), others),
-        "allreduce": -(-2 * n * (P - 1) // P),
-        "inter_barrier": 0,
-        **dict.fromkeys(("inter_bcast", "inter_reduce"), n),
-        **dict.fromkeys(("inter_allreduce", "inter_reduce_scatter"), n),
-        **dict.fromkeys(
-            ("inter_gather", "inter_scatter", "inter_allgather", "inter_alltoall"),
-            sum(even_sizes(n, P)[P // 2 :]),
-        ),
-    }
-    return Bound(rounds, volumes[family])
+    apart = COLLECTIVES[family].inter
+    others = P - P // 2 if apart else P - 1
+    rounds = math.ceil(log(others + 1, max(ports, 1) + 1))
+    match family.removeprefix("inter_").removeprefix("neighbor_"):
+        case "barrier":
+            return Bound(rounds, 0)
+        case "allreduce" if not apart:
+            return Bound(rounds, -(-2 * n * (P - 1) // P))
+        case "gather" | "scatter" | "allgather" | "alltoall":
+            return Bound(rounds, n // P * others)
+        case "reduce_scatter" if not apart:
+            return Bound(rounds, n // P * others)
+    return Bound(rounds, n)

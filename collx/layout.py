@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from collx.arguments import Arguments, Sides
 from collx.buffers import Kind, Message, Packing, packing
-from collx.collectives import COLLECTIVES
+from collx.collectives import COLLECTIVES, both_groups
 from collx.engine import BYTES, LARGEST_MESSAGE, Cells, private_self
 from collx.errors import Error
 from collx.schedule import EMPTY, INPUT, OUTPUT, Blocks, Region
@@ -47,7 +47,8 @@ def lay_out(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
 
 
 def _lay_out_bytes(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
-    family = COLLECTIVES[arguments.collective].family
+    row = COLLECTIVES[arguments.collective]
+    family = row.family.removeprefix("inter_")
     sent = packing(sides.input, INPUT) if sides.input is not None else None
     received = packing(sides.output, OUTPUT) if sides.output is not None else None
     inputs = sent.blocks if sent else None
@@ -56,7 +57,8 @@ def _lay_out_bytes(arguments: Arguments, sides: Sides, rank: int, size: int) -> 
     output: Region | Blocks = outputs or EMPTY
     if family in ("bcast", "scatter"):
         output = outputs[0] if outputs else EMPTY
-    if family in ("gather", "allgather"):
+    one = ("gather", "allgather", "neighbor_allgather")
+    if family in one or arguments.collective == "inter_bcast":
         input = inputs[0] if inputs else EMPTY
     if arguments.in_place:
         if family in ("gather", "allgather") and outputs:
@@ -65,14 +67,20 @@ def _lay_out_bytes(arguments: Arguments, sides: Sides, rank: int, size: int) -> 
             output = inputs[rank]
         elif family == "alltoall":
             input = output
-    sizes = _block_sizes(arguments.collective, input, output, size)
+    if row.inter:
+        sizes = _sizes_between(arguments, input, output, both_groups(rank, size, arguments.low))
+    else:
+        sizes = _block_sizes(arguments.collective, input, output, size)
     return Layout(input, output, sizes, BYTES, sent, received)
 
 
 def _block_sizes(
     collective: str, input: Region | Blocks, output: Region | Blocks, size: int
 ) -> Sequence[int] | None:
-    """The block sizes that all ranks know: for gather and scatter those of any block."""
+    """The block sizes that all ranks know: for gather and scatter those of any block.
+
+    In a neighbourhood collective a rank may have blocks on one side only, or none.
+    """
     match collective:
         case "gather" | "alltoall":
             return [len(input[0] if isinstance(input, Blocks) else input)] * size
@@ -81,30 +89,64 @@ def _block_sizes(
         case "allgather" | "allgatherv":
             assert isinstance(output, Blocks)
             return [len(block) for block in output]
+        case "neighbor_allgather" | "neighbor_alltoall":
+            sides = [side if isinstance(side, Blocks) else [side] for side in (input, output)]
+            return [max(len(block) for side in sides for block in side)] * size
     return None
+
+
+def _sizes_between(
+    arguments: Arguments,
+    input: Region | Blocks,
+    output: Region | Blocks,
+    groups: tuple[range, range],
+) -> Sequence[int] | None:
+    """The block sizes of both groups where all ranks know them; 0 where a group gives nothing."""
+    sent, received = (
+        len(side[0] if isinstance(side, Blocks) else side) for side in (input, output)
+    )
+    match arguments.collective:
+        case "inter_allgather" | "inter_alltoall":
+            ours, theirs = sent, received
+        case "inter_gather" | "inter_scatter" if arguments.root >= 0:
+            block = max(sent, received)
+            ours, theirs = (block, 0) if arguments.root in groups[1] else (0, block)
+        case _:
+            return None
+    sizes = [ours] * len(groups[0]), [theirs] * len(groups[1])
+    return sizes[0] + sizes[1] if groups[0].start == 0 else sizes[1] + sizes[0]
 
 
 def _lay_out_elements(arguments: Arguments, sides: Sides, rank: int, size: int) -> Layout:
     message = sides.output or sides.input
-    assert message is not None
+    if message is None:
+        return Layout(EMPTY, EMPTY, None, BYTES)
     cells = Cells(message.kind.extent, message.kind)
     input = _cells_of(sides.input, INPUT)
     output = _cells_of(sides.output, OUTPUT)
-    if COLLECTIVES[arguments.collective].family != "reduce_scatter":
+    row = COLLECTIVES[arguments.collective]
+    if row.family not in ("reduce_scatter", "inter_reduce_scatter"):
         whole = output if arguments.in_place else input
         return Layout(whole, output, None, cells)
     counts = arguments.counts
-    if arguments.collective == "reduce_scatter_block":
-        counts = [message.parts[0].count] * size
+    local, _ = both_groups(rank, size, arguments.low)
+    if row.name.endswith("_block"):
+        counts = [message.parts[0].count] * len(local)
     assert counts is not None
     whole = Region((OUTPUT, 0, sum(counts))) if arguments.in_place else input
     if len(whole) != sum(counts):
         raise ValueError(f"mismatch in send count {len(whole)} and sum(counts) {sum(counts)}")
-    if not arguments.in_place and len(output) != counts[rank]:
+    own, sizes = counts[local.index(rank)], None
+    if not arguments.in_place and len(output) != own:
         raise ValueError(
-            f"mismatch in receive count {len(output)} and counts[{rank}] {counts[rank]}"
+            f"mismatch in receive count {len(output)} and counts[{local.index(rank)}] {own}"
         )
-    return Layout(whole.blocks(counts), Region((OUTPUT, 0, counts[rank])), counts, cells)
+    if not row.inter:
+        sizes = counts
+    elif row.name.endswith("_block"):
+        groups = (range(arguments.low), range(arguments.low, size))
+        sizes = [sum(counts) // len(group) for group in groups for _ in group]
+    return Layout(whole.blocks(counts), Region((OUTPUT, 0, own)), sizes, cells)
 
 
 def _cells_of(message: Message | None, buffer: int) -> Region:

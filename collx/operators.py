@@ -14,17 +14,29 @@ The rule, in order:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
 
-UFUNCS: dict[int, tuple[np.ufunc, str]] = {
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+def _maximum(left: Array, right: Array, into: Array) -> None:
+    np.maximum(left, right, out=into)
+
+
+def _minimum(left: Array, right: Array, into: Array) -> None:
+    np.minimum(left, right, out=into)
+
+
+UFUNCS: dict[int, tuple[Callable[..., Any], str]] = {
     MPI.SUM.handle: (np.add, "biufc"),
     MPI.PROD.handle: (np.multiply, "biuf"),
-    MPI.MAX.handle: (np.maximum, "biu"),
-    MPI.MIN.handle: (np.minimum, "biu"),
+    MPI.MAX.handle: (_maximum, "biu"),
+    MPI.MIN.handle: (_minimum, "biu"),
     MPI.LAND.handle: (np.logical_and, "biu"),
     MPI.LOR.handle: (np.logical_or, "biu"),
     MPI.LXOR.handle: (np.logical_xor, "biu"),
@@ -32,7 +44,7 @@ UFUNCS: dict[int, tuple[np.ufunc, str]] = {
     MPI.BOR.handle: (np.bitwise_or, "biu"),
     MPI.BXOR.handle: (np.bitwise_xor, "biu"),
 }
-"""For each operator with a ufunc, the ufunc and the NumPy kinds of elements it is used for."""
+"""For each operator that NumPy has, `function(left, right, into)` and the kinds of elements."""
 
 NAMES = {
     getattr(MPI, name).handle: f"MPI_{name}"
@@ -48,7 +60,7 @@ class Operator(NamedTuple):
 
     Attributes
     ----------
-    ufunc : numpy.ufunc or None
+    ufunc : callable or None
         Combines NumPy arrays, `ufunc(left, right, into)`.
     op : MPI.Op
         Used with `Reduce_local` where there is no ufunc.
@@ -58,7 +70,7 @@ class Operator(NamedTuple):
         Whether NumPy may warn about values (overflow, NaN).
     """
 
-    ufunc: np.ufunc | None
+    ufunc: Callable[..., Any] | None
     op: MPI.Op
     commutative: bool
     warns: bool
@@ -90,11 +102,13 @@ def _commutative(op: MPI.Op) -> bool:
     return bool(op.Is_commutative()) and op.handle not in MOVES_ONLY
 
 
-def _ufunc(op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any) -> np.ufunc | None:
+def _ufunc(
+    op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any
+) -> Callable[..., Any] | None:
     ufunc, kinds = UFUNCS.get(op.handle, (None, ""))
     if datatype is not None:
         return ufunc if dtype is not None and dtype.kind in kinds else None
-    if ufunc in (np.add, np.multiply, np.maximum, np.minimum):
+    if ufunc in (np.add, np.multiply, _maximum, _minimum):
         return ufunc
     raise TypeError(f"no MPI datatype for elements of type {dtype}: use SUM, PROD, MAX or MIN")
 

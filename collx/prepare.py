@@ -122,7 +122,8 @@ class Staged(Entry):
         super().__init__(state, plan, layout, arguments, decision)
         self._input, self._output = _copy_of(arguments.send), _copy_of(arguments.recv)
         writes = self._output is not None
-        self._loads_output = writes and (arguments.in_place or self._only_reads)
+        in_part = COLLECTIVES[arguments.collective].sparse
+        self._loads_output = writes and (arguments.in_place or self._only_reads or in_part)
         self._stores = writes and not self._only_reads
         memory = [
             _NOTHING if array is None else MPI.buffer.frombuffer(array)
@@ -163,6 +164,8 @@ def prepare(state: State, arguments: Arguments) -> tuple[Entry, Sides]:
     MPI.Exception
         If the root is out of range or the operator is not defined for the datatype.
     """
+    if COLLECTIVES[arguments.collective].sparse:
+        arguments = arguments._replace(neighbors=state.neighbors)
     sides = read(arguments, state.rank, state.size)
     key = _key(arguments, sides)
     if settings.get().check:
@@ -201,10 +204,9 @@ def _new_entry(state: State, arguments: Arguments, sides: Sides) -> Entry:
 
 
 def _operator(arguments: Arguments, layout: Layout) -> Operator | None:
-    if arguments.op is None:
-        return None
     kind = layout.cells.kind
-    assert kind is not None
+    if arguments.op is None or kind is None:
+        return None
     return operator_for(arguments.op, kind.datatype, kind.dtype)
 
 
@@ -226,6 +228,8 @@ def _call(
         commutative=operator.commutative if operator is not None else True,
         cell_bytes=max(layout.cells.unit, 1),
         nodes=nodes,
+        low=arguments.low,
+        neighbors=arguments.neighbors,
     )
 
 
@@ -238,6 +242,8 @@ def _plan(
 ) -> Plan:
     marked, parameters = find(arguments.collective, decision.choice)
     nodes = state.nodes() if Need.NODE_MAP in marked.needs else None
+    if Need.WHOLE_GRAPH in marked.needs:
+        arguments = arguments._replace(neighbors=state.whole_graph())
 
     def generate() -> tuple[Schedule, Callable[[], Sequence[int]]]:
         call = _call(state, arguments, layout, operator, nodes)

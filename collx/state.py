@@ -11,11 +11,15 @@ import os
 import socket
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from mpi4py import MPI
+
+from collx.neighborhood import Neighborhood
+from collx.topology import edges, neighbors_of, numbers
 
 Value = TypeVar("Value")
 
@@ -54,16 +58,25 @@ class State:
     Attributes
     ----------
     comm : MPI.Intracomm
-        The shadow: a duplicate of the communicator that only collx uses.
+        The shadow: a duplicate of the communicator that only collx uses. That of an
+        inter-communicator is its two groups merged.
     rank, size : int
         Of this process in it.
+    low : int
+        Of an inter-communicator, the ranks in the group that comes first; otherwise 0.
     entries : Cache
         Prepared calls, by the shape of their arguments.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.comm = MPI.Intracomm(comm).Dup()
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.low = 0
+        if isinstance(comm, MPI.Intercomm):
+            self.comm = MPI.Intercomm.Merge(comm)
+            first = self.comm.Get_rank() == comm.Get_rank()
+            self.low = comm.Get_size() if first else comm.Get_remote_size()
+        else:
+            self.comm = MPI.Intracomm(comm).Dup()
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)  # errors go to that of the user's communicator
         self.entries: Cache[Any] = Cache(512, lambda entry: entry.free())
         self._nodes: tuple[int, ...] | None = None
@@ -77,13 +90,32 @@ class State:
     def _exchanged_nodes(self) -> tuple[int, ...]:
         """Tell every rank the name of this node, and number the nodes as they come."""
         mine = zlib.crc32(socket.gethostname().encode())
-        names = np.empty(self.size, np.int64)
-        comm, peers = self.comm, range(self.size)
-        requests = [comm.Irecv(names[peer : peer + 1], peer) for peer in peers]
-        requests += [comm.Isend(np.array([mine]), peer) for peer in peers]
-        MPI.Request.Waitall(requests)
+        names = self._told_by_all([mine], [1] * self.size)
         numbers: dict[int, int] = {}
-        return tuple(numbers.setdefault(name, len(numbers)) for name in names.tolist())
+        return tuple(numbers.setdefault(name, len(numbers)) for (name,) in names)
+
+    def _told_by_all(self, mine: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+        """Tell every rank some integers; rank i tells `counts[i]` of them."""
+        comm, said = self.comm, np.array(mine, np.int64)
+        told = [np.empty(count, np.int64) for count in counts]
+        requests = [comm.Irecv(numbers, peer) for peer, numbers in enumerate(told)]
+        requests += [comm.Isend(said, peer) for peer in range(self.size)]
+        MPI.Request.Waitall(requests)
+        return [numbers.tolist() for numbers in told]
+
+    @cached_property
+    def neighbors(self) -> Neighborhood:
+        """The neighbours of this rank, if the communicator has a topology."""
+        return neighbors_of(self.comm)
+
+    def whole_graph(self) -> Neighborhood:
+        """The same with the edges of all ranks; all ranks must ask at the same call."""
+        if self.neighbors.graph is None:
+            mine = numbers(self.neighbors.targets)
+            counts = [count for (count,) in self._told_by_all([len(mine)], [1] * self.size)]
+            graph = tuple(map(edges, self._told_by_all(mine, counts)))
+            self.neighbors = self.neighbors._replace(graph=graph)
+        return self.neighbors
 
     def free(self) -> None:
         """Give back what MPI holds for this state."""
@@ -92,18 +124,27 @@ class State:
 
 
 def declared_nodes(size: int) -> tuple[int, ...] | None:
-    """The virtual nodes of `COLLX_NODES=3,1,4`: so many consecutive ranks on each.
+    """The virtual nodes that `COLLX_NODES` declares, None if it does not.
+
+    `COLLX_NODES=3,1,4` puts so many consecutive ranks on each node; `COLLX_NODES=0/1/0/2` names the
+    node of each rank.
 
     Raises
     ------
     ValueError
-        If they are not positive integers, or fewer than the ranks.
+        If they are not integers, or fewer than the ranks.
     """
     text = os.environ.get("COLLX_NODES")
     if not text:
         return None
-    counts = [int(word) for word in text.split(",")]
-    nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
+    try:
+        if "/" in text:
+            nodes = tuple(int(word) for word in text.split("/"))
+        else:
+            counts = [int(word) for word in text.split(",")]
+            nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
+    except ValueError:
+        raise ValueError(f"COLLX_NODES={text}: write it as 3,1,4 or as 0/1/0/2") from None
     if len(nodes) < size:
         raise ValueError(f"COLLX_NODES={text} places {len(nodes)} ranks, but there are {size}")
     return nodes[:size]
@@ -120,7 +161,7 @@ def _freed(comm: MPI.Comm, keyval: int, state: State) -> None:
 _KEY = MPI.Comm.Create_keyval(delete_fn=_freed)
 
 
-def state_of(comm: MPI.Intracomm) -> State:
+def state_of(comm: MPI.Comm) -> State:
     """The state of a communicator; it is made the first time, on all ranks."""
     state: Any = comm.Get_attr(_KEY)
     if state is None:

@@ -8,7 +8,7 @@ integers, affine maps x -> a x + b modulo a prime: composing them is associative
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collx.collectives import Call, Shape, call_of
+from collx.neighborhood import Edge
 from collx.registry import Algorithm
 from collx.schedule import (
     SCRATCH,
@@ -228,7 +229,61 @@ def expected(shape: Shape, inputs: list[Cells], op: Callable[[Cells, Cells], Cel
             return list(accumulate(inputs, op))
         case "exscan":
             return [None, *list(accumulate(inputs, op))[:-1]]
-    raise AssertionError(shape.collective)
+        case "neighbor_allgather":
+            return [
+                joined([inputs[edge.rank] for edge in near.sources if edge])
+                for near in shape.neighbors
+            ]
+        case "neighbor_alltoall":
+            return [
+                joined([along(shape, inputs, rank, edge) for edge in near.sources if edge])
+                for rank, near in enumerate(shape.neighbors)
+            ]
+    return [between_groups(shape, inputs, op, rank) for rank in range(size)]
+
+
+def joined(parts: Sequence[Cells]) -> Cells:
+    return np.concatenate([np.empty((0, 2), np.int64), *parts])
+
+
+def along(shape: Shape, inputs: list[Cells], rank: int, edge: Edge) -> Cells:
+    """The block that a neighbour has for a rank."""
+    start = 0
+    for target in filter(None, shape.neighbors[edge.rank].targets):
+        stop = start + shape.sizes[(edge.rank + target.rank + target.lane) % shape.size]
+        if target == (rank, edge.lane):
+            return inputs[edge.rank][start:stop]
+        start = stop
+    raise AssertionError("an edge has one end only")
+
+
+def between_groups(
+    shape: Shape, inputs: list[Cells], op: Callable[[Cells, Cells], Cells], rank: int
+) -> Cells | None:
+    """What a rank gets from the other group of an inter-communicator."""
+    low, root = shape.low, shape.root
+    here, there = [range(low), range(low, shape.size)][:: 1 if rank < low else -1]
+    place, sizes = here.index(rank), [shape.sizes[q] for q in here]
+    theirs = [inputs[q] for q in there]
+    match shape.collective:
+        case "inter_bcast" if root in there:
+            return inputs[root]
+        case "inter_scatter" if root in there:
+            return np.split(inputs[root], list(accumulate(sizes))[:-1])[place]
+        case "inter_gather" if rank == root:
+            return np.concatenate(theirs)
+        case "inter_reduce" if rank == root:
+            return reduce(op, theirs)
+        case "inter_allgather":
+            return np.concatenate(theirs)
+        case "inter_allreduce":
+            return reduce(op, theirs)
+        case "inter_reduce_scatter":
+            return np.split(reduce(op, theirs), list(accumulate(sizes))[:-1])[place]
+        case "inter_alltoall":
+            cuts = {q: list(accumulate(shape.pair(q, to) for to in here))[:-1] for q in there}
+            return np.concatenate([np.split(inputs[q], cuts[q])[place] for q in there])
+    return None
 
 
 def wrong(algorithm: Algorithm, shape: Shape, parameters: Mapping[str, Any], seed: int) -> str:
@@ -250,6 +305,8 @@ def wrong(algorithm: Algorithm, shape: Shape, parameters: Mapping[str, Any], see
             ranks.ranks[rank].read(ranks.ranks[rank].call.input), inputs[rank]
         ) and shape.collective != "bcast":
             return f"rank {rank} has changed its input"
-        if shape.collective == "barrier" and ranks.ranks[rank].heard_of != set(range(shape.size)):
-            return f"rank {rank} heard only of {ranks.ranks[rank].heard_of}"
+        heard_of, everybody = ranks.ranks[rank].heard_of, set(range(shape.size))
+        others = {q for q in everybody if (q < shape.low) != (rank < shape.low) or not shape.low}
+        if shape.collective.endswith("barrier") and not heard_of >= others:
+            return f"rank {rank} heard only of {heard_of}"
     return ""

@@ -12,12 +12,16 @@ from reference import SENTINEL, column_counts, expected, inputs, row_counts
 import collx
 from collx.collectives import COLLECTIVES
 from collx.operators import name_of
-from collx.registry import NeedsError, Promise
+from collx.registry import Need, NeedsError, Promise
 
 pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
-NAMES = [name for name in COLLECTIVES if name not in ("barrier", "alltoallw")]
+NAMES = [
+    name
+    for name in COLLECTIVES
+    if hasattr(MPI.Intracomm, name.capitalize()) and name not in ("barrier", "alltoallw")
+]
 IN_PLACE = {name for name in NAMES if name != "bcast"}
 VECTORS = ("gatherv", "scatterv", "allgatherv", "alltoallv", "reduce_scatter")
 
@@ -415,3 +419,23 @@ def test_user_messages_do_not_meet_ours(comm) -> None:
         comm.Barrier()
     comm.send("hello", dest=(comm.rank + 1) % comm.size, tag=0)
     assert request.wait() == "hello"
+
+
+@pytest.mark.parametrize("nodes", ["3,1,4", "1,7", "0/1/0/2/1/0/2/2"])
+def test_algorithms_that_look_at_nodes(nodes, monkeypatch) -> None:
+    monkeypatch.setenv("COLLX_NODES", nodes)
+    comm = collx.Comm(MPI.COMM_WORLD.Dup())
+    for name in NAMES:
+        for counts in counts_to_try(name, comm.size)[1:3]:
+            root = comm.size - 1 if COLLECTIVES[name].rooted else 0
+            want = expected(name, inputs(name, comm.size, counts), counts, comm.rank, root)
+            for algorithm in collx.available(name).values():
+                if Need.NODE_MAP not in algorithm.needs:
+                    continue
+                try:
+                    got = attempt(comm, name, counts, root, False, algorithm=algorithm.name)
+                except NeedsError:
+                    continue
+                if want is not None:
+                    np.testing.assert_array_equal(got, want, err_msg=f"{name} {algorithm.name}")
+    comm.Free()

@@ -10,6 +10,7 @@ import pytest
 from collx.choice import Choice, parse
 from collx.collectives import COLLECTIVES, FAMILIES, Call, Shape, call_of
 from collx.interleave import Fault
+from collx.neighborhood import complete
 from collx.registry import (
     CHECKS,
     Algorithm,
@@ -153,6 +154,10 @@ MEETING: dict[Need, tuple[Call, Call | None]] = {
     Need.CELL_PER_RANK: (Call("scan", 0, 8, input=EIGHT), Call("scan", 0, 9, input=EIGHT)),
     Need.NODE_MAP: (Call("scan", 0, 2), None),
     Need.SEPARATE_BUFFERS: (Call("scan", 0, 2), None),
+    Need.WHOLE_GRAPH: (
+        Call("neighbor_allgather", 0, 2, neighbors=complete(2)[0]),
+        Call("neighbor_allgather", 0, 2, neighbors=complete(2)[0]._replace(graph=None)),
+    ),
 }
 
 
@@ -187,7 +192,7 @@ def test_separate_buffers_are_made() -> None:
     assert apart == [Round((Copy(cells, Region((INPUT, 0, 3))),))]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [row for row in FAMILIES if not COLLECTIVES[row].sparse])
 def test_one_rank_needs_no_algorithm(family: str) -> None:
     @algorithm(family=family)
     def absent(call: Call) -> Steps:

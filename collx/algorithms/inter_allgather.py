@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collx.algorithms.inter_alltoall import exchange
 from collx.algorithms.inter_gather import at_leader
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.patterns.groups import receiver_of, receivers
 from collx.registry import algorithm, run
-from collx.schedule import Action, Recv, Round, Send, Steps
+from collx.schedule import Action, Blocks, Recv, Round, Send, Steps
 
 
-@algorithm(covers="libnbc linear", window=(0, 8, 32))
+@algorithm(window=(0, 8, 32))
 def linear(call: Call, window: int = 0) -> Steps:
     """Every rank sends its block to every rank of the other group.
 
     Cost: rounds = 1, sent = B * n / P, messages = B
     Reference: folklore.
     """
-    pairs = zip(call.output_blocks, call.remote, strict=True)
-    receives: list[Action] = [Recv(block, source) for block, source in pairs]
-    yield Round((*receives, *(Send(call.input, to) for to in call.remote)), window)
+    blocks = Blocks([call.input] * len(call.remote))
+    steps = range(max(len(call.local), len(call.remote)))
+    yield Round(tuple(a for step in steps for a in exchange(call, blocks, step)), window)
 
 
 @algorithm(
-    covers="MPICH local_gather_remote_bcast, sched_local_gather_remote_bcast;"
-    " Open MPI inter, basic inter",
+    covers=("gather + exchange + bcast",),
     gather=("binomial", "linear"),
     bcast=("binomial", "scatter_allgather"),
 )
@@ -46,8 +46,7 @@ def gather_exchange_bcast(
 
 
 @algorithm(
-    covers="MPICH allgatherv remote_gather_local_bcast, sched_remote_gather_local_bcast;"
-    " Open MPI inter allgatherv",
+    covers=("remote gather + local bcast",),
     bcast=("binomial", "scatter_allgather"),
 )
 def remote_gather_local_bcast(call: Call, bcast: str | Choice = "binomial") -> Steps:
@@ -64,11 +63,11 @@ def remote_gather_local_bcast(call: Call, bcast: str | Choice = "binomial") -> S
     yield from run(call.sub("bcast", ranks=call.local, output=call.output), bcast)
 
 
-@algorithm(covers="none of the libraries read", allgather=("ring", "bruck"))
+@algorithm(allgather=("ring", "bruck"))
 def remote_send_local_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
     """Every rank sends its block to one of the other group, which puts the blocks together.
 
-    Cost: rounds = B, sent <= n / P + B * n / P
+    Cost: rounds = B, sent = B * n / P
     Reference: folklore.
     """
     me, ours, theirs = call.local.index(call.rank), len(call.local), len(call.remote)

@@ -11,8 +11,7 @@ from collx.schedule import Recv, Send, Steps
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="MPICH reduce_exchange_bcast, sched_remote_reduce_local_bcast; Open MPI inter,"
-    " basic inter; libnbc inter",
+    covers=("reduce + exchange + bcast", "remote reduce + local bcast"),
     reduce=("binomial", "linear"),
     bcast=("binomial", "scatter_allgather"),
 )
@@ -34,7 +33,6 @@ def reduce_exchange_bcast(
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="none of the libraries read",
     bcast=("binomial", "scatter_allgather"),
 )
 def remote_reduce_local_bcast(call: Call, bcast: str | Choice = "binomial") -> Steps:
@@ -51,13 +49,13 @@ def remote_reduce_local_bcast(call: Call, bcast: str | Choice = "binomial") -> S
     yield from run(call.sub("bcast", ranks=call.local, output=call.output), bcast)
 
 
-@algorithm(covers="none of the libraries read", allreduce=("recursive_doubling", "rabenseifner"))
+@algorithm(allreduce=("recursive_doubling", "rabenseifner"))
 def local_allreduce_remote_send(
     call: Call, allreduce: str | Choice = "recursive_doubling"
 ) -> Steps:
     """Combine in each group on all ranks; each sends the result to its share of the other group.
 
-    Cost: rounds <= ceil(log2(B)) + 3, sent <= (ceil(log2(B)) + 2) * n
+    Cost: rounds <= ceil(log2(B)) + 2, sent <= (ceil(log2(B)) + 2) * n
     Reference: folklore.
     """
     result, me = call.scratch(len(call.input)), call.local.index(call.rank)
@@ -70,7 +68,6 @@ def local_allreduce_remote_send(
 
 @algorithm(
     promises=Promise.SAME_BITS,
-    covers="none of the libraries read",
     reduce_scatter=("butterfly", "circulant", "ring"),
     allgather=("ring", "bruck"),
 )
@@ -79,7 +76,7 @@ def reduce_scatter_exchange_allgather(
 ) -> Steps:
     """Combine a part on each rank; the groups swap parts, and each puts its own ones together.
 
-    Cost: rounds <= 2 * ceil(log2(B)) + 2 + B, sent <= 3 * n
+    Cost: rounds <= ceil(log2(B)) + B + 1, sent <= 5 * n / 2
     Reference: Rabenseifner 2004.
     """
     part = yield from own_part(call, reduce_scatter)

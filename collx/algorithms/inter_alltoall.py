@@ -8,7 +8,7 @@ from collx.registry import algorithm, run
 from collx.schedule import EMPTY, Action, Blocks, Recv, Round, Send, Steps
 
 
-@algorithm(covers="Open MPI inter, basic inter linear; libnbc linear", window=(0, 8, 32))
+@algorithm(covers=("linear",), window=(0, 8, 32))
 def linear(call: Call, window: int = 0) -> Steps:
     """Post all receives and sends, at most `window` of them at the same time.
 
@@ -18,10 +18,11 @@ def linear(call: Call, window: int = 0) -> Steps:
     Reference: folklore.
     """
     steps = range(max(len(call.local), len(call.remote)))
-    yield Round(tuple(action for step in steps for action in _exchange(call, step)), window)
+    actions = [action for step in steps for action in exchange(call, call.input_blocks, step)]
+    yield Round(tuple(actions), window)
 
 
-def _exchange(call: Call, step: int) -> list[Action]:
+def exchange(call: Call, blocks: Blocks, step: int) -> list[Action]:
     """Send to the rank `step` places further on in the other group, and receive from as far back.
 
     Both groups have as many places as the larger has ranks; at some of them there is nobody.
@@ -32,12 +33,12 @@ def _exchange(call: Call, step: int) -> list[Action]:
     if source < len(call.remote):
         actions.append(Recv(call.output_blocks[source], source=call.remote[source]))
     if to < len(call.remote):
-        actions.append(Send(call.input_blocks[to], to=call.remote[to]))
+        actions.append(Send(blocks[to], to=call.remote[to]))
     return actions
 
 
 @algorithm(
-    covers="MPICH pairwise_exchange, sched_pairwise_exchange, also of alltoallv and alltoallw"
+    covers=("pairwise",),
 )
 def pairwise(call: Call) -> Steps:
     """In step i send to the rank i places further on in the other group, and receive from i back.
@@ -46,14 +47,14 @@ def pairwise(call: Call) -> Steps:
     Reference: Thakur, Rabenseifner, Gropp 2005.
     """
     for step in range(max(len(call.local), len(call.remote))):
-        yield _exchange(call, step)
+        yield exchange(call, call.input_blocks, step)
 
 
-@algorithm(covers="none of the libraries read", alltoall=("exchange", "pairwise"))
+@algorithm(alltoall=("exchange", "pairwise"))
 def merged(call: Call, alltoall: str | Choice = "exchange") -> Steps:
     """Exchange among all ranks of both groups, with empty blocks for the own group.
 
-    Cost: rounds <= P, sent = B * n / P, messages = B
+    Cost: rounds = B, sent = B * n / P, messages = B
     Reference: folklore.
     """
     nothing = [EMPTY] * len(call.local)

@@ -8,7 +8,7 @@ from collx.registry import algorithm, run
 from collx.schedule import TOKEN, Recv, Send, Steps
 
 
-@algorithm(covers="none of the libraries read")
+@algorithm()
 def linear(call: Call) -> Steps:
     """Every rank signals every rank of the other group.
 
@@ -21,7 +21,7 @@ def linear(call: Call) -> Steps:
 
 
 @algorithm(
-    covers="MPICH bcast, sched_bcast; Open MPI inter, basic inter_lin; libnbc inter",
+    covers=("leaders",),
     barrier=("dissemination", "knomial"),
 )
 def leaders(call: Call, barrier: str | Choice = "dissemination") -> Steps:
@@ -36,7 +36,7 @@ def leaders(call: Call, barrier: str | Choice = "dissemination") -> Steps:
     yield from run(call.sub("barrier", ranks=call.local), barrier)
 
 
-@algorithm(covers="none of the libraries read", barrier=("dissemination", "recursive_doubling"))
+@algorithm(barrier=("dissemination", "recursive_doubling"))
 def merged(call: Call, barrier: str | Choice = "dissemination") -> Steps:
     """Let all ranks of both groups meet as if they were one.
 

@@ -8,7 +8,9 @@ from collx.registry import algorithm, run
 from collx.schedule import Recv, Send, Steps
 
 
-@algorithm(covers="MPICH sched_flat; Open MPI basic linear; libnbc linear")
+@algorithm(
+    covers=("linear",),
+)
 def linear(call: Call) -> Steps:
     """The root sends to every rank of the other group.
 
@@ -22,7 +24,7 @@ def linear(call: Call) -> Steps:
 
 
 @algorithm(
-    covers="MPICH remote_send_local_bcast; Open MPI inter",
+    covers=("remote send + local bcast",),
     bcast=("binomial", "linear", "scatter_allgather"),
 )
 def remote_send_local_bcast(call: Call, bcast: str | Choice = "binomial") -> Steps:
@@ -40,7 +42,6 @@ def remote_send_local_bcast(call: Call, bcast: str | Choice = "binomial") -> Ste
 
 
 @algorithm(
-    covers="none of the libraries read",
     bcast=("binomial", "chain(chains=1, segment=64K)", "scatter_allgather"),
 )
 def joined(call: Call, bcast: str | Choice = "binomial") -> Steps:
@@ -54,7 +55,7 @@ def joined(call: Call, bcast: str | Choice = "binomial") -> Steps:
         yield from run(call.sub("bcast", ranks=ranks, output=data), bcast)
 
 
-@algorithm(covers="none of the libraries read", allgather=("ring", "bruck"))
+@algorithm(allgather=("ring", "bruck"))
 def scatter_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
     """The root sends a part to each rank of the other group, which puts the parts together.
 

@@ -7,11 +7,22 @@ from collections.abc import Generator
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.registry import algorithm, run
-from collx.schedule import EMPTY, Answer, Blocks, Recv, RecvInts, Round, Send, SendInts, Steps, Yielded
+from collx.schedule import (
+    EMPTY,
+    Answer,
+    Blocks,
+    Recv,
+    RecvInts,
+    Round,
+    Send,
+    SendInts,
+    Steps,
+    Yielded,
+)
 
 
 @algorithm(
-    covers="MPICH linear, sched_long, gatherv linear; Open MPI basic linear; libnbc linear",
+    covers=("linear",),
     window=(0, 8, 32),
 )
 def linear(call: Call, window: int = 0) -> Steps:
@@ -28,7 +39,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH local_gather_remote_send, sched_short; Open MPI inter",
+    covers=("local gather + remote send",),
     gather=("binomial", "linear"),
 )
 def local_gather_remote_send(call: Call, gather: str | Choice = "binomial") -> Steps:
@@ -47,7 +58,7 @@ def local_gather_remote_send(call: Call, gather: str | Choice = "binomial") -> S
             yield Send(gathered.whole, to=call.root)
 
 
-@algorithm(covers="none of the libraries read", gather=("binomial", "knomial"))
+@algorithm(gather=("binomial", "knomial"))
 def joined(call: Call, gather: str | Choice = "binomial") -> Steps:
     """Gather as if the root belonged to the other group, with an empty block.
 

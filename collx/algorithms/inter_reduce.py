@@ -15,7 +15,7 @@ Cut: TypeAlias = "Sequence[int]"
 """Cells in the part of each rank."""
 
 
-@algorithm(covers="Open MPI basic linear; libnbc linear", window=(0, 1, 4))
+@algorithm(covers=("linear",), window=(0, 1, 4))
 def linear(call: Call, window: int = 0) -> Steps:
     """The root receives all vectors, at most `window` of them at a time, in order.
 
@@ -32,7 +32,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH local_reduce_remote_send, sched_local_reduce_remote_send; Open MPI inter",
+    covers=("local reduce + remote send",),
     reduce=("binomial", "linear"),
 )
 def local_reduce_remote_send(call: Call, reduce: str | Choice = "binomial") -> Steps:
@@ -48,13 +48,11 @@ def local_reduce_remote_send(call: Call, reduce: str | Choice = "binomial") -> S
         yield Send(result, to=call.root)
 
 
-@algorithm(
-    covers="none of the libraries read", reduce_scatter=("butterfly", "circulant", "ring")
-)
+@algorithm(reduce_scatter=("butterfly", "circulant", "ring"))
 def reduce_scatter_gather(call: Call, reduce_scatter: str | Choice = "butterfly") -> Steps:
     """Each rank of the other group combines a part of the vectors and sends it to the root.
 
-    Cost: rounds <= 2 * ceil(log2(B)) + 2, sent <= 2 * n
+    Cost: rounds <= ceil(log2(B)) + 2, sent <= 3 * n / 2
     Reference: Rabenseifner 2004.
     """
     if call.rank == call.root:

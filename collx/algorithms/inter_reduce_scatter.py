@@ -11,8 +11,7 @@ from collx.schedule import EMPTY, Action, Copy, Recv, Region, Send, Steps
 
 
 @algorithm(
-    covers="MPICH remote_reduce_local_scatter, sched_remote_reduce_local_scatterv;"
-    " Open MPI inter, basic inter; libnbc inter",
+    covers=("remote reduce + local scatter",),
     reduce=("binomial", "linear"),
     scatter=("binomial", "linear"),
 )
@@ -35,16 +34,14 @@ def remote_reduce_local_scatter(
     yield from run(part, scatter)
 
 
-@algorithm(
-    covers="none of the libraries read", reduce_scatter=("butterfly", "circulant", "ring")
-)
+@algorithm(reduce_scatter=("butterfly", "circulant", "ring"))
 def reduce_scatter_exchange(call: Call, reduce_scatter: str | Choice = "butterfly") -> Steps:
     """Combine a part on each rank; the groups swap parts, so that each rank has its block.
 
     Where the blocks of the other group are not known, equal parts are swapped and each group
     passes them on inside.
 
-    Cost: rounds <= 2 * ceil(log2(B)) + 2, sent <= 3 * n
+    Cost: rounds <= ceil(log2(B)) + 2, sent <= 3 * n / 2
     Reference: Rabenseifner 2004.
     """
     held = yield from own_part(call, reduce_scatter)

@@ -7,11 +7,22 @@ from collections.abc import Generator
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.registry import algorithm, run
-from collx.schedule import EMPTY, Answer, Blocks, Recv, RecvInts, Round, Send, SendInts, Steps, Yielded
+from collx.schedule import (
+    EMPTY,
+    Answer,
+    Blocks,
+    Recv,
+    RecvInts,
+    Round,
+    Send,
+    SendInts,
+    Steps,
+    Yielded,
+)
 
 
 @algorithm(
-    covers="MPICH linear, sched_linear, scatterv linear; Open MPI basic linear; libnbc linear",
+    covers=("linear",),
     window=(0, 8, 32),
 )
 def linear(call: Call, window: int = 0) -> Steps:
@@ -28,7 +39,7 @@ def linear(call: Call, window: int = 0) -> Steps:
 
 
 @algorithm(
-    covers="MPICH remote_send_local_scatter, sched_remote_send_local_scatter; Open MPI inter",
+    covers=("remote send + local scatter",),
     scatter=("binomial", "linear"),
 )
 def remote_send_local_scatter(call: Call, scatter: str | Choice = "binomial") -> Steps:
@@ -63,7 +74,7 @@ def _from_root(call: Call) -> Generator[Yielded, Answer, Blocks | None]:
     return blocks
 
 
-@algorithm(covers="none of the libraries read", scatter=("binomial", "knomial"))
+@algorithm(scatter=("binomial", "knomial"))
 def joined(call: Call, scatter: str | Choice = "binomial") -> Steps:
     """Scatter as if the root belonged to the other group, with an empty block.
 

@@ -33,7 +33,7 @@ def combining(call: Call, dims: tuple[int, ...] = ()) -> Steps:
     extended by a dimension if it is too small; without `dims` that of the Cartesian communicator,
     otherwise the ranks in rows and columns. Steps onto places where no rank is are left out.
 
-    Cost: rounds = 1
+    Cost: rounds <= 2, sent = n * (P - 1) / P
     Reference: Träff, Carpen-Amarie, Hunold, Rougier 2015; Träff, Hunold 2019.
     """
     fitting = dims or call.neighbors.dims or grid_factors(call.size, 2)
@@ -47,7 +47,7 @@ def distance_halving(call: Call, smallest: int = 1) -> Steps:
     The agent is at the same place in the other half. Ranges of up to `smallest` ranks are not
     halved.
 
-    Cost: rounds = 1
+    Cost: rounds = ceil(log2(P)), sent <= 2 * n, messages <= ceil(log2(P))
     Reference: Ghazimirsaeed, Zhou, Ruhela, Bayatpour, Subramoni, Panda 2020.
     """
     yield from carry(call, ByHalves(call.size, smallest), each_edge=False)
@@ -57,7 +57,7 @@ def distance_halving(call: Call, smallest: int = 1) -> Steps:
 def common_neighbors(call: Call, group: int = 2) -> Steps:
     """Let `group` ranks that share a neighbour hand their blocks for it to one of them.
 
-    Cost: rounds = 1
+    Cost: rounds <= 2, sent <= n, messages <= P - 1
     Reference: Ghazimirsaeed, Mirsadeghi, Afsahi 2019.
     """
     assert call.neighbors.graph is not None
@@ -70,7 +70,7 @@ def node_aware(call: Call) -> Steps:
 
     A block for several ranks of a node goes there once.
 
-    Cost: rounds = 1
+    Cost: rounds <= 3, messages <= 2 * P
     Reference: Bienz, Olson, Gropp 2019; Collom, Li, Bienz 2023.
     """
     yield from carry(call, ByNode(call.nodes), each_edge=False)

@@ -13,8 +13,8 @@ from collx.bench.options import Options, read
 from collx.bench.timing import Sweep
 from collx.bench.validation import Session, validate
 
-_FOR_VALIDATION = 0.5
-"""Part of the time for the validation, at most."""
+_FOR_TIMING = 0.5
+"""Part of the budget that validation leaves."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,11 +52,9 @@ def list_algorithms(options: Options) -> int:
 def run(session: Session) -> int:
     """Validate, time, report."""
     show = report.Progress(session.rank)
-    session.meeting.maximum()
     if session.rank == 0:
         print(report.head(session), flush=True)
-    start = session.meeting.elapsed
-    validated = validate(session, start + _FOR_VALIDATION * session.left(), show)
+    validated = validate(session, _FOR_TIMING, show)
     sweep = Sweep(session, validated, show)
     left_out = sweep.run()
     result = report.Result(validated, sweep.rows, left_out)

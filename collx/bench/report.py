@@ -16,11 +16,14 @@ from collx.bench.validation import Session, Validated
 from collx.environment import summary
 from collx.statistics import FEWEST, median, median_interval, ratio_interval
 
-_HEAD = ("", "bytes", "native us", "collx's choice", "us", "ratio", "best algorithm", "us", "ratio")
+_HEAD = (
+    *("", "bytes", "n", "native us"),
+    *("collx's choice", "us", "ratio", "best algorithm", "us", "ratio"),
+)
 _LEGEND = """\
-Medians of {most} to {least} repetitions of the slowest rank, in microseconds; ratios to native, below
-1 is faster, with 95 % confidence intervals (none below {fewest} repetitions). The best algorithm is
-picked from these same samples, so its ratio is a little optimistic."""
+Medians of n repetitions of the slowest rank, in microseconds; ratios to native, below 1 is faster,
+with 95 % confidence intervals (none below {fewest} repetitions). The best algorithm is picked from
+these same samples, so its ratio is a little optimistic."""
 
 
 class Progress:
@@ -87,7 +90,7 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
     """Lines of the table."""
     lines = [_HEAD, *(_line(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    left = (0, 3, 5, 6, 8)
+    left = (0, 4, 6, 7, 9)
     before = ""
     for line in lines:
         shown = ("" if line[0] == before else line[0], *line[1:])
@@ -102,19 +105,17 @@ def _line(row: Row) -> tuple[str, ...]:
     native, size = row.native, size_text(row.nbytes) if row.nbytes else "-"
     time = time_text(median(native.maxima)) if native else "-"
     own, best = _columns(row.cell(row.own), native), _columns(row.best, native)
-    return row.collective, size, time, *own, *best
+    samples = str(max((len(cell.maxima) for cell in row.cells), default=0))
+    return row.collective, size, samples, time, *own, *best
 
 
 def text(session: Session, result: Result) -> Iterator[str]:
     """All lines of the report."""
-    counts = [len(cell.maxima) for row in result.rows for cell in row.cells]
-    if counts:
+    if result.rows:
         yield from table(result.rows)
+        yield f"\n{_LEGEND.format(fewest=FEWEST)}\n"
+        yield from _native_ways(result.rows)
         yield ""
-        yield _LEGEND.format(most=min(counts), least=max(counts), fewest=FEWEST)
-    yield ""
-    yield from _native_ways(result.rows)
-    yield ""
     yield from _validation(session, result.validated)
     yield from _left_out(session, result)
     for failure in session.failures:
@@ -137,9 +138,10 @@ def _validation(session: Session, validated: Validated) -> Iterator[str]:
     of_each = Counter(collective for collective, _ in algorithms)
     each = ", ".join(f"{name} {count}" for name, count in of_each.items())
     wrong = len({(failure.collective, failure.algorithm) for failure in session.failures})
-    yield f"Validated: {len(algorithms)} algorithms ({each}) in {validated.tried} calls; {wrong} wrong."
-    if validated.tried < validated.planned:
-        yield f"Not validated for lack of time: {validated.planned - validated.tried} further calls."
+    calls = f"{validated.tried} calls, {wrong} wrong"
+    yield f"Validated: {len(algorithms)} algorithms in {calls} ({each})."
+    if further := validated.planned - validated.tried:
+        yield f"Not validated for lack of time: {further} further calls (a larger --budget helps)."
 
 
 def _left_out(session: Session, result: Result) -> Iterator[str]:
@@ -161,7 +163,8 @@ def _left_out(session: Session, result: Result) -> Iterator[str]:
     others = [name for name in measurable() if name not in session.options.collectives]
     if others:
         yield f"Not asked for: {', '.join(others)} (--collective, --full)."
-    yield f"Took {session.meeting.elapsed:.0f} s of {session.options.budget:g} s."
+    taken, all_ = session.budget - session.left(), session.meeting.elapsed
+    yield f"Took {taken:.0f} s of {session.budget:.0f} s; {all_:.0f} s with the start."
 
 
 def head(session: Session) -> str:

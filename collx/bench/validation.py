@@ -19,7 +19,7 @@ from collx.bench.candidates import (
     uneven_sizes,
 )
 from collx.bench.meeting import Guard, Meeting
-from collx.bench.options import Options
+from collx.bench.options import BUDGET, LEAST_BUDGET, Options
 from collx.bench.problems import Data, Problem
 from collx.collectives import COLLECTIVES
 from collx.communicator import Comm
@@ -56,6 +56,8 @@ class Session:
         The communicator given; a duplicate with the MPI's own collectives; one with collx's.
     failures : list of Failure
         Equal on all ranks.
+    budget : float
+        Seconds for validation and timing.
     excluded : set of Candidate
         Candidates not to run (again): wrong, or not defined for the element type.
     """
@@ -73,10 +75,14 @@ class Session:
         self.info: dict[str, Any] = describe(world)
         nodes: Any = self.info.get("nodes", ())
         self.one_node = len(nodes) == 1
+        self.meeting.maximum()
+        spare = max(BUDGET - self.meeting.elapsed, LEAST_BUDGET)
+        self.budget = options.budget or spare
+        self._end = self.meeting.elapsed + self.budget
 
     def left(self) -> float:
         """Seconds of the budget that were left at the last exchange."""
-        return self.options.budget - self.meeting.elapsed
+        return self._end - self.meeting.elapsed
 
     def problem(
         self, collective: str, sizes: Sequence[int], root: int = 0, in_place: bool = False
@@ -262,13 +268,13 @@ class Validated(NamedTuple):
     planned: int
 
 
-def validate(session: Session, until: float, show: Callable[[str], None]) -> Validated:
-    """Check candidates until all is done or `until` seconds have passed since the start."""
+def validate(session: Session, part: float, show: Callable[[str], None]) -> Validated:
+    """Check candidates until all is done, or only this part of the budget is left."""
     planned = [trial for trials in passes(session) for trial in trials]
     seconds: dict[Candidate, float] = {}
     session.meeting.maximum()
     start, tried = session.meeting.elapsed, 0
-    while tried < len(planned) and session.meeting.elapsed < until:
+    while tried < len(planned) and session.left() > part * session.budget:
         each = (session.meeting.elapsed - start) / tried if tried else _GROUP / 4
         group = planned[tried : tried + max(1, int(_GROUP / each))]
         tried += len(group)
