@@ -90,7 +90,13 @@ class Comm:
         counts: Sequence[int] | None = None,
     ) -> None:
         """Run a collective: at once if it was prepared before, otherwise prepare it."""
-        layouts = _layout(send), _layout(recv)
+        if type(send) is type(recv) is _ndarray:  # the common case, without two more calls
+            layouts: tuple[Hashable, Hashable] = (
+                (send.dtype, send.shape, send.strides),
+                (recv.dtype, recv.shape, recv.strides),
+            )
+        else:
+            layouts = _layout(send), _layout(recv)
         key = (collective, layouts, root, id(op), algorithm, _settings())
         entry = self._state.entries.get(key) if counts is None else None
         try:

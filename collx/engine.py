@@ -37,8 +37,10 @@ Bound: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
 """A function with the arguments it will be called with."""
 
 LARGEST_MESSAGE = 2**31 - 1 if MPI.Get_version()[0] < 4 else 2**40
-KEPT_SCRATCH = 2**24
-"""Bytes of scratch that a plan keeps from one call to the next."""
+SMALL_BYTES = 4096
+"""Up to this size NumPy combines faster into a third buffer than into an operand."""
+KEPT_SCRATCH = 2**26
+"""Bytes of scratch that all plans together keep from one call to the next."""
 
 
 class Storage(NamedTuple):
@@ -305,6 +307,10 @@ class Plan:
         What a cell is, and how two are combined.
     """
 
+    kept_bytes = 0
+
+    _kept = 0
+
     def __init__(
         self,
         generate: Callable[[], tuple[Schedule, Callable[[], Sequence[int]]]],
@@ -314,11 +320,13 @@ class Plan:
         self.cells, self.operator, self._generate = cells, operator, generate
         self.rounds: list[Round] | None = self._lowered()
         self._scratch: dict[int, Storage] | None = None
+        self._bound_to: tuple[int, int] | None = None
+        self._bound: list[Phase] = []
 
     def _lowered(self) -> list[Round] | None:
         """All rounds lowered, or None if the schedule depends on data."""
         schedule, scratch_sizes = self._generate()
-        slots, lowered = Slots(), []
+        slots, lowered = Slots(self._small()), []
         for round_ in schedule:
             if any(isinstance(action, (SendInts, RecvInts)) for action in round_.actions):
                 schedule.close()
@@ -327,26 +335,52 @@ class Plan:
         self._sizes = _buffer_sizes(scratch_sizes(), slots)
         return lowered
 
+    def _small(self) -> int:
+        """Up to how many cells a message is better combined from a buffer of its own."""
+        numpy = self.operator is not None and self.operator.ufunc is not None
+        return SMALL_BYTES // max(self.cells.unit, 1) if numpy else 0
+
     def _limited(self, round_: Round) -> Round:
         return chunk(round_, max(LARGEST_MESSAGE // max(self.cells.unit, 1), 1))
 
     def scratch(self) -> dict[int, Storage]:
-        """Memory for the scratch buffers, kept if it is not too large."""
+        """Memory for the scratch buffers, kept while all plans together do not keep too much."""
         if self._scratch is not None:
             return self._scratch
         made = {number: self.cells.scratch(cells) for number, cells in self._sizes.items()}
-        if sum(self._sizes.values()) * self.cells.unit <= KEPT_SCRATCH:
-            self._scratch = made
+        nbytes = sum(self._sizes.values()) * max(self.cells.unit, 1)
+        if Plan.kept_bytes + nbytes <= KEPT_SCRATCH:
+            Plan.kept_bytes += nbytes
+            self._scratch, self._kept = made, nbytes
         return made
+
+    def __del__(self) -> None:
+        """Let other plans keep scratch instead."""
+        Plan.kept_bytes -= self._kept
 
     def run_direct(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> None:
         """Run on the user's memory."""
-        stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
         if self.rounds is None:
+            stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
             self._run_live(comm, stores)
-        else:
-            stores.update(self.scratch())
-            run(Binder(comm, self.cells, self.operator, stores).phases(self.rounds))
+            return
+        addresses = (input.address, output.address)
+        if addresses != self._bound_to:
+            phases = self._bind(comm, _borrowed(input), _borrowed(output))
+            if self._scratch is None:
+                run(phases)
+                return
+            self._bound_to, self._bound = addresses, phases
+        run(self._bound)
+
+    def _bind(
+        self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer, *, persistent: bool = False
+    ) -> list[Phase]:
+        assert self.rounds is not None
+        stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
+        stores.update(self.scratch())
+        binder = Binder(comm, self.cells, self.operator, stores)
+        return binder.phases(self.rounds, persistent=persistent)
 
     def _run_live(self, comm: MPI.Comm, stores: dict[int, Storage]) -> None:
         """Run round by round, giving the algorithm the integers that it received."""
@@ -371,11 +405,15 @@ class Plan:
 
     def stage(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> list[Phase]:
         """Bind once to memory that stays, with persistent requests."""
-        assert self.rounds is not None
-        stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
-        stores.update(self.scratch())
-        binder = Binder(comm, self.cells, self.operator, stores)
-        return binder.phases(self.rounds, persistent=True)
+        return self._bind(comm, input, output, persistent=True)
+
+
+def _borrowed(memory: MPI.buffer) -> MPI.buffer:
+    """The same memory without keeping its owner alive.
+
+    What is bound to it may only run while somebody else does.
+    """
+    return MPI.buffer.fromaddress(memory.address, memory.nbytes, memory.readonly)
 
 
 def _buffer_sizes(scratch_sizes: Sequence[int], slots: Slots) -> dict[int, int]:

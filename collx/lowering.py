@@ -29,9 +29,16 @@ class Slots:
     """Scratch buffers that the passes ask for; every round uses the same ones again.
 
     Slot number i is buffer -1 - i.
+
+    Parameters
+    ----------
+    small
+        Messages of at most this many cells that are to be combined land in a slot, and never where
+        the result goes: for few elements NumPy is faster with three separate buffers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, small: int = 0) -> None:
+        self.small = small
         self.sizes: list[int] = []
         self._used = 0
 
@@ -88,8 +95,8 @@ def _is_empty(action: Action) -> bool:
 def land_receives(round_: Round, slots: Slots) -> Iterator[Round]:
     """Make combining receives plain ones, followed by a round that combines.
 
-    The message lands where the result goes if nothing else of the round uses that place,
-    otherwise in a slot.
+    The message lands where the result goes if nothing else of the round uses that place and it is
+    not small, otherwise in a slot.
     """
     kept: list[Action] = []
     combines: list[Action] = []
@@ -118,7 +125,9 @@ def _landing(recv: Recv, actions: Sequence[Action], slots: Slots) -> Region:
     others = [region for a in actions if a is not recv for region in _regions(a)]
     operands = [region for region in (recv.left, recv.right) if region is not None]
     alone = not any(recv.into.overlaps(region) for region in others + operands)
-    return recv.into if alone and len(recv.into.pieces) == 1 else slots.take(len(recv.into))
+    if alone and len(recv.into.pieces) == 1 and len(recv.into) > slots.small:
+        return recv.into
+    return slots.take(len(recv.into))
 
 
 def _regions(action: Action) -> list[Region]:

@@ -14,7 +14,7 @@ ALGORITHMS = {f"{a.family}.{a.name}": a for a in everything()}
 
 
 def test_census_is_complete() -> None:
-    assert sum(row.kind == "library" for row in rows()) == 176
+    assert sum(row.kind == "library" for row in rows()) == 199
     assert {row.reason for row in rows()} == {None, *Reason}
     pairs = Counter((row.name, name) for row in rows() for name in row.collectives)
     assert max(pairs.values()) == 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from collx.choice import Choice
 from collx.collectives import Call
-from collx.patterns import trees
+from collx.patterns import negabinary, trees
 from collx.patterns.circulant import broadcast_rounds
 from collx.patterns.digits import by_node
 from collx.patterns.trees import Tree
@@ -99,17 +99,21 @@ _KNOMIAL = {
 }
 
 
-@algorithm(covers=("Bine tree",), segment=SEGMENTS)
-def bine(call: Call, segment: int = 0) -> Steps:
+@algorithm(
+    covers=("Bine tree", "Bine tree, doubling distances: order=doubling"),
+    order=("halving", "doubling"),
+    segment=SEGMENTS,
+)
+def bine(call: Call, order: str = "halving", segment: int = 0) -> Steps:
     """Double the ranks that have the vector, over distances that alternate in sign.
 
     The distances add up to less than those of the binomial tree, which helps where neighbouring
-    ranks are close in the network.
+    ranks are close in the network. The longest comes first (`halving`) or last (`doubling`).
 
     Cost: rounds <= ceil(log2(P)) + ceil(n / m) - 1, sent <= n * ceil(log2(P))
     Reference: De Sensi et al. 2025 (Bine trees).
     """
-    tree = trees.bine(call.relative_rank, call.size)
+    tree = negabinary.TREES[order](call.relative_rank, call.size)
     if segment:
         yield from _by_segment(call, tree, segment)
     else:

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from collx.choice import Choice
 from collx.collectives import Call
-from collx.patterns import trees
+from collx.patterns import negabinary, trees
 from collx.patterns.digits import by_node
 from collx.patterns.trees import Branches
 from collx.registry import Need, algorithm, run
@@ -111,7 +111,7 @@ def bine(call: Call) -> Steps:
     Cost: rounds <= ceil(log2(P)), sent <= n / 2, messages = 1
     Reference: De Sensi et al. 2025 (Bine trees).
     """
-    tree = trees.bine_branches(call.relative_rank, call.size)
+    tree = negabinary.bine_branches(call.relative_rank, call.size)
     cells = yield from branch_cells(call, tree, len(call.input))
     yield from _collect(call, tree, cells)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.patterns import circulant as circulant_graph
-from collx.patterns import trees
+from collx.patterns import negabinary, trees
 from collx.patterns.digits import (
     by_node,
     group,
@@ -181,16 +181,23 @@ def chain(call: Call, chains: int = 1, segment: int = 0) -> Steps:
     yield from _up(call, _together(partial(trees.chain, heads=chains)), segment)
 
 
-@algorithm(needs=Need.COMMUTATIVE, covers=("Bine tree",), segment=(8192, 65536))
-def bine(call: Call, segment: int = 0) -> Steps:
+@algorithm(
+    needs=Need.COMMUTATIVE,
+    covers=("Bine tree", "Bine tree, doubling distances: order=doubling"),
+    order=("halving", "doubling"),
+    segment=(8192, 65536),
+)
+def bine(call: Call, order: str = "halving", segment: int = 0) -> Steps:
     """Combine up a binomial tree with distances of alternating sign: shorter ways on a ring.
+
+    The longest distance comes last (`halving`, as seen from the root) or first (`doubling`).
 
     Cost: rounds <= ceil(log2(P)) * ceil(n / m), sent = n, combined <= ceil(log2(P)) * n
     Reference: De Sensi et al. 2025.
     """
 
     def fan(rank: int, size: int) -> Fan:
-        parent, children = trees.bine(rank, size)
+        parent, children = negabinary.TREES[order](rank, size)
         return parent, [(child,) for child in children[::-1]]
 
     yield from _up(call, fan, segment)

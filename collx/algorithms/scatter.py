@@ -5,7 +5,7 @@ from __future__ import annotations
 from collx.algorithms import gather
 from collx.choice import Choice
 from collx.collectives import Call
-from collx.patterns import trees
+from collx.patterns import negabinary, trees
 from collx.patterns.digits import by_node
 from collx.patterns.trees import Branches
 from collx.registry import Need, algorithm
@@ -63,7 +63,7 @@ def bine(call: Call) -> Steps:
     Cost: rounds <= ceil(log2(P)), sent = n * (P - 1) / P
     Reference: De Sensi et al. 2025 (Bine trees).
     """
-    tree = trees.bine_branches(call.relative_rank, call.size)
+    tree = negabinary.bine_branches(call.relative_rank, call.size)
     cells = yield from gather.branch_cells(call, tree, len(call.output))
     yield from _distribute(call, tree, cells)
 

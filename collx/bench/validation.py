@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from collx.communicator import Comm
 from collx.environment import describe
 from collx.registry import NeedsError, find
 
-RIGHT, NOT_TAKEN, WRONG = 0, 1, 2
+RIGHT, NOT_TAKEN, WRONG, RAISED = 0, 1, 2, 3
 _GROUP = 0.5
 """Seconds from one exchange of verdicts to the next."""
 _LATE = 0.005
@@ -108,7 +109,7 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     code : int
-        RIGHT, NOT_TAKEN or WRONG.
+        RIGHT, NOT_TAKEN, WRONG or RAISED.
     fault : str
         What was wrong.
     entered, left : int
@@ -169,7 +170,7 @@ def _failed(session: Session, candidate: Candidate, error: Exception) -> Verdict
     if candidate.choice is None and isinstance(error, (KeyError, TypeError)):
         return Verdict(NOT_TAKEN, fault)  # the MPI library has no such element type
     session.guard.hurry(f"{candidate.collective} {candidate.name} failed with {fault}")
-    return Verdict(WRONG, fault)
+    return Verdict(RAISED, fault)
 
 
 def judge(session: Session, trials: Sequence[Trial]) -> list[Seen]:
@@ -183,12 +184,12 @@ def judge(session: Session, trials: Sequence[Trial]) -> list[Seen]:
     common = [_common_fault(session, *pair) for pair in zip(trials, seen, strict=True)]
     if any(common) or any(one.code for one in seen):
         session.guard.relax()
-        told = session.world.allgather([verdict.fault for verdict in verdicts])
+        told = session.world.allgather([verdict[:2] for verdict in verdicts])
         for index, trial in enumerate(trials):
-            _note(session, trial, seen[index].code, [faults[index] for faults in told])
+            _note(session, trial, [some[index] for some in told])
             if common[index]:
-                _note(session, trial, WRONG, [common[index]])
-        if any(common) or any(one.code == WRONG for one in seen):
+                _note(session, trial, [(WRONG, common[index])])
+        if any(common) or any(one.code >= WRONG for one in seen):
             session.renew()
     return seen
 
@@ -204,17 +205,19 @@ def _common_fault(session: Session, trial: Trial, seen: Seen) -> str:
     return ""
 
 
-def _note(session: Session, trial: Trial, code: int, faults: Sequence[str]) -> None:
-    """Record on all ranks that a candidate failed or refused."""
-    candidate = trial.candidate
-    ranks = [rank for rank, fault in enumerate(faults) if fault]
-    if code != RIGHT:
+def _note(session: Session, trial: Trial, told: Sequence[tuple[int, str]]) -> None:
+    """Record on all ranks that a candidate failed or refused, from each rank's code and fault."""
+    candidate, (worst, fault) = trial.candidate, max(told, key=itemgetter(0))
+    if worst != RIGHT:
         session.excluded.add(candidate)
-    if code == WRONG and ranks:
+    if worst >= WRONG:
+        ranks = [rank for rank, (code, _) in enumerate(told) if code >= WRONG]
+        first = next(rank for rank in ranks if told[rank][0] == worst)
         more = f" (wrong on {len(ranks)} ranks)" if len(ranks) > 1 else ""
-        where, fault = trial.problem.where, faults[ranks[0]] + more
-        failure = Failure(candidate.collective, candidate.name, where, ranks[0], fault)
-        session.failures.append(failure)
+        where = trial.problem.where
+        session.failures.append(
+            Failure(candidate.collective, candidate.name, where, first, fault + more)
+        )
 
 
 def variants(session: Session, collective: str) -> list[Problem]:
@@ -274,7 +277,7 @@ def validate(session: Session, part: float, show: Callable[[str], None]) -> Vali
     seconds: dict[Candidate, float] = {}
     session.meeting.maximum()
     start, tried = session.meeting.elapsed, 0
-    while tried < len(planned) and session.left() > part * session.budget:
+    while tried < len(planned) and (not tried or session.left() > part * session.budget):
         each = (session.meeting.elapsed - start) / tried if tried else _GROUP / 4
         group = planned[tried : tried + max(1, int(_GROUP / each))]
         tried += len(group)
