@@ -1,4 +1,4 @@
-"""The command line: `python -m collx list | verify | cost`."""
+"""The command line: `python -m collx list | verify | cost | docs`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from collx.census import rows
 from collx.collectives import COLLECTIVES, Shape
 from collx.cost import (
     Count,
@@ -23,6 +25,7 @@ from collx.cost import (
     stated,
 )
 from collx.interleave import Fault
+from collx.pages import PAGES, answers, write
 from collx.registry import Algorithm, Need, NeedsError, algorithms, everything, flags
 from collx.shapes import CELL_BYTES, cases
 from collx.verify import describe, verify
@@ -58,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     listing = _command(commands, "list", list_algorithms, "show all algorithms")
     names = ["none", *(need.name.lower() for need in flags(~Need.NOTHING) if need.name)]
     listing.add_argument("--needs", choices=names, help="only those that need this")
+    listing.add_argument(
+        "--census", action="store_true", help="show algorithms elsewhere, and what is the same here"
+    )
     checking = _command(commands, "verify", verify_algorithms, "prove all algorithms right")
     checking.add_argument("--algorithm", metavar="FAMILY.NAME", help="only this one")
     checking.add_argument("--sizes", type=_sizes, help="numbers of ranks, as in 1,2,5-9")
@@ -67,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     costs = _command(commands, "cost", show_costs, "count rounds and cells")
     costs.add_argument("--algorithm", metavar="FAMILY.NAME", help="only this one")
     costs.add_argument("--sizes", type=_sizes, default=(7, 8, 64), help="numbers of ranks")
+    documents = commands.add_parser("docs", help="write the pages that follow from the code")
+    documents.add_argument("directory", type=Path, nargs="?", default=Path("docs"), metavar="DIR")
+    documents.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES))
+    documents.set_defaults(command=write_pages, collective=None)
     return parser
 
 
@@ -111,6 +121,8 @@ def _id(algorithm: Algorithm) -> str:
 
 def list_algorithms(chosen: Iterable[Algorithm], options: argparse.Namespace) -> int:
     """Show each algorithm with its parameters, needs and promises, and what it covers."""
+    if options.census:
+        return _list_census(options.collective)
     wanted = Need.NOTHING if options.needs in (None, "none") else Need[options.needs.upper()]
     shown = 0
     for algorithm in chosen:
@@ -118,6 +130,29 @@ def list_algorithms(chosen: Iterable[Algorithm], options: argparse.Namespace) ->
             print("\n".join(_described(algorithm)), end="\n\n")
             shown += 1
     print(f"{shown} algorithms")
+    return 0
+
+
+def _list_census(collective: str | None) -> int:
+    """Show each row of the census with the algorithms that cover it, or why there is none."""
+    shown = [row for row in rows() if collective in (None, *row.collectives)]
+    for row in shown:
+        print(f"{', '.join(row.collectives)}: {row.name}")
+        print(textwrap.fill(row.source, 96, initial_indent="    ", subsequent_indent="    "))
+        for answer in answers(row):
+            print(
+                textwrap.fill(f"-> {answer}", 96, initial_indent="    ", subsequent_indent=" " * 7)
+            )
+        print()
+    print(
+        f"{len(shown)} rows, {sum(row.reason is not None for row in shown)} of them not to be had"
+    )
+    return 0
+
+
+def write_pages(chosen: Iterable[Algorithm], options: argparse.Namespace) -> int:
+    """Write the pages that follow from the code."""
+    write(options.directory, options.pages)
     return 0
 
 

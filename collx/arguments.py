@@ -192,13 +192,15 @@ def _read_neighbors(arguments: Arguments, rank: int, size: int) -> Sides:
     return Sides(simple(arguments.send, 0, readonly=True) if near.targets else None, output)
 
 
-def _slots(many: Callable[..., Message], spec: Any, edges: Edges, *, readonly: bool) -> Message | None:
+def _slots(
+    many: Callable[..., Message], spec: Any, edges: Edges, *, readonly: bool
+) -> Message | None:
     """Read a block for each edge; nothing is in those that lead nowhere."""
     if not edges:
         return None
     message = many(spec, len(edges), readonly=readonly)
-    pairs = zip(message.parts, edges, strict=True)
-    return message._replace(parts=[part if edge else part._replace(count=0) for part, edge in pairs])
+    parts = zip(message.parts, edges, strict=True)
+    return message._replace(parts=[p if edge else p._replace(count=0) for p, edge in parts])
 
 
 def _read_between(arguments: Arguments, rank: int, size: int) -> Sides:

@@ -7,18 +7,20 @@ does not fit together, every rank raises the same error and nothing of the call 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from collx.arguments import Arguments
-from collx.collectives import COLLECTIVES, Call
+from collx.collectives import COLLECTIVES, Call, Shape, call_of
 from collx.errors import Error
 from collx.layout import Layout
-from collx.operators import name_of
 from collx.neighborhood import Edges
-from collx.schedule import Region
+from collx.operators import name_of
+from collx.registry import Algorithm
+from collx.schedule import RecvInts, Region
 from collx.state import State
 
 TEXT_BYTES = 256
@@ -123,6 +125,48 @@ def check(state: State, arguments: Arguments, layout: Layout, call: Call) -> Non
     complaints = [each for each in _exchange(state, [complaint] * state.size) if each]
     if complaints:
         raise Error(MPI.ERR_OTHER, f"ranks do not make the same call: {complaints[0]}")
+
+
+ALL_RANKS = 32
+"""Up to so many ranks a rehearsal makes the schedules of all of them."""
+
+
+def rehearse(marked: Algorithm, parameters: Mapping[str, Any], call: Call) -> None:
+    """Make the schedules of other ranks as well.
+
+    What is wrong with the algorithms inside an algorithm (a name that does not exist, an unmet
+    need) may show in the schedules of some ranks only. This way all ranks raise the same error
+    before any of them sends anything.
+    """
+    if COLLECTIVES[call.collective].sparse:
+        return  # nothing inside
+    whole = max(len(call.input), len(call.output))
+    sizes = call.sizes or [whole // call.size + (r < whole % call.size) for r in range(call.size)]
+    shape = Shape(
+        call.collective,
+        call.size,
+        tuple(sizes),
+        call.root,
+        commutative=call.commutative,
+        cell_bytes=call.cell_bytes,
+        nodes=call.nodes,
+        low=call.low,
+    )
+    for rank in _typical_ranks(call):
+        for round_ in marked(call_of(shape, rank), **parameters):
+            if any(isinstance(action, RecvInts) for action in round_.actions):
+                break
+
+
+def _typical_ranks(call: Call) -> list[int]:
+    """All ranks, or the first two of each node, the root and the last."""
+    if call.size <= ALL_RANKS:
+        return list(range(call.size))
+    members: dict[int, list[int]] = {}
+    for rank, node in enumerate(call.nodes):
+        members.setdefault(node, []).append(rank)
+    first = {rank for ranks in members.values() for rank in ranks[:2]}
+    return sorted(first | {call.root, call.size - 1})
 
 
 def _exchange(state: State, texts: Sequence[str]) -> list[str]:

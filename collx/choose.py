@@ -9,7 +9,7 @@ on what every rank knows by MPI's rules, so that it is the same on all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def using(
     checked = {name: _checked(name, text) for name, text in choices.items()}
     old = settings.get()
     token = settings.set(
-        Settings(
+        _same_object(
             {**old.choices, **checked},
             old.check if check is None else check,
             old.reproducible if reproducible is None else reproducible,
@@ -87,6 +87,15 @@ def using(
         yield
     finally:
         settings.reset(token)
+
+
+_SETTINGS: dict[Hashable, Settings] = {}
+
+
+def _same_object(choices: Mapping[str, Choice], check: bool, reproducible: bool) -> Settings:
+    """Equal settings are one object, so that calls prepared under them are found again."""
+    key = (frozenset(choices.items()), check, reproducible)
+    return _SETTINGS.setdefault(key, Settings(choices, check, reproducible))
 
 
 def _checked(collective: str, text: str | Choice) -> Choice:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from collx.neighborhood import NOBODY, Edge, Neighborhood, complete
+from collx.neighborhood import NOBODY, Neighborhood, complete
 from collx.schedule import EMPTY, INPUT, OUTPUT, SCRATCH, Blocks, Region
 
 
@@ -390,7 +390,8 @@ def _from_neighbors(shape: Shape, rank: int) -> Terms:
     for edge in filter(None, shape.neighbors[rank].sources):
         start = 0
         if shape.collective == "neighbor_alltoall":
-            before = takewhile((rank, edge.lane).__ne__, filter(None, shape.neighbors[edge.rank].targets))
+            others = filter(None, shape.neighbors[edge.rank].targets)
+            before = takewhile((rank, edge.lane).__ne__, others)
             start = sum(shape.along(edge.rank, *other) for other in before)
         cells = shape.along(edge.rank, rank, edge.lane)
         terms += [Term(_only(edge.rank), start + i) for i in range(cells)]
@@ -569,10 +570,10 @@ def _sides(shape: Shape, rank: int) -> tuple[Region | Blocks, Region | Blocks]:
             return _blocks(input_buffer, shape.sizes), _side(OUTPUT, own)
         case "neighbor_allgather" | "neighbor_alltoall":
             near = shape.neighbors[rank]
-            sends = [e and shape.along(rank, *e) for e in near.targets]
-            receives = [e and shape.along(e.rank, rank, e.lane) for e in near.sources]
+            sent = [e and shape.along(rank, *e) for e in near.targets]
+            received = [e and shape.along(e.rank, rank, e.lane) for e in near.sources]
             together = shape.collective == "neighbor_allgather"
-            input = _side(INPUT, own) if together else _slots(INPUT, sends)
-            return input, _slots(OUTPUT, receives)
+            input = _side(INPUT, own) if together else _slots(INPUT, sent)
+            return input, _slots(OUTPUT, received)
         case _:
             return _side(input_buffer, shape.total), _side(OUTPUT, shape.total)

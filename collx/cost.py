@@ -134,9 +134,7 @@ def cells_of(send: Transfer) -> int:
     return len(send.region) if isinstance(send, Send) else 0
 
 
-def count(
-    algorithm: Algorithm, shape: Shape, *, limit: int = 10**8, **parameters: Any
-) -> Count:
+def count(algorithm: Algorithm, shape: Shape, *, limit: int = 10**8, **parameters: Any) -> Count:
     """Count the cost of one call of a group.
 
     Parameters

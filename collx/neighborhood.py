@@ -61,7 +61,5 @@ def complete(size: int) -> tuple[Neighborhood, ...]:
     >>> complete(3)[1].sources
     (Edge(rank=0, lane=0), Edge(rank=2, lane=0))
     """
-    others = [
-        tuple(Edge(other) for other in range(size) if other != rank) for rank in range(size)
-    ]
+    others = [tuple(Edge(other) for other in range(size) if other != rank) for rank in range(size)]
     return with_graph([Neighborhood(edges, edges) for edges in others])

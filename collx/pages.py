@@ -11,7 +11,7 @@ from pathlib import Path
 from collx.census import Row, covering, rows
 from collx.collectives import COLLECTIVES, FAMILIES, Shape
 from collx.cost import Bound, TooLong, count, equal_blocks, evaluate, lower_bound, stated
-from collx.registry import CHECKS, Algorithm, Need, NeedsError, Promise, algorithms, flags
+from collx.registry import CHECKS, Algorithm, Need, NeedsError, Promise, algorithms
 
 GENERATED = "<!-- Written by `python -m collx docs`: change the code, not this page. -->"
 SIZES = (7, 8, 64, 1000)
@@ -28,15 +28,15 @@ def _page(title: str, text: str, body: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Give the lines of a table, with an empty one before it.
+    r"""Give the lines of a table, with an empty one before it.
 
     Examples
     --------
-    >>> print(*_table(["a", "b"], [["1", "x|y"]]), sep="\\n")
+    >>> print(*_table(["a", "b"], [["1", "x|y"]]), sep="\n")
     <BLANKLINE>
     | a | b |
     |---|---|
-    | 1 | x\\|y |
+    | 1 | x\|y |
     """
     yield from ("", f"| {' | '.join(head)} |", "|---" * len(head) + "|")
     for line in lines:
@@ -152,9 +152,7 @@ def answers(row: Row) -> list[str]:
     if row.reason:
         return [f"none: it {row.reason.value}. {row.why}"]
     covers = (cover for name in row.collectives for cover in covering(row, name))
-    return list(
-        dict.fromkeys(f"`{cover.algorithm.family}.{cover.choice}`" for cover in covers)
-    ) or ["not yet"]
+    return list(dict.fromkeys(f"`{cover.algorithm.family}.{cover.choice}`" for cover in covers))
 
 
 # -- reductions.md ---------------------------------------------------------------------------------
@@ -203,12 +201,12 @@ def costs_page(sizes: Sequence[int] = SIZES, families: Sequence[str] = FAMILIES)
     """Rounds and bytes of each algorithm beside the fewest that there can be."""
     text = f"""The longest chain of rounds that wait for one another, and the bytes that the busiest
     rank sends or receives (whichever is more), with default parameters and {CELLS_PER_RANK}
-    elements per rank of 8 bytes in reductions, of 1 byte elsewhere. The algorithms that look at
-    nodes see {RANKS_PER_NODE} ranks on each. Numbers are counted on the schedules of all ranks.
-    Those with = or ≤ were too many to count: they follow from the formulas in the docstrings
-    (bytes sent). **Bold** is what no algorithm can do with less, given as many messages at a time
-    as this one has (the first line: with one); ★ is an algorithm with both on all these numbers
-    of ranks."""
+    elements per rank, of 8 bytes in reductions and of 1 byte elsewhere. `2 x 3` means 2 rounds with
+    up to 3 messages at a time each way. The algorithms that look at nodes see {RANKS_PER_NODE}
+    ranks on each. The numbers are counted on the schedules of all ranks. Those with = or ≤ would
+    take too long to count: they follow from the formulas in the docstrings (bytes sent). **Bold**
+    is what no algorithm can do with less, in rounds with as many messages at a time (the first
+    line: with one); ★ marks an algorithm that is so in both wherever it was counted."""
     body: list[str] = []
     known = [(family, a) for family, found in _families() for a in found if family in families]
     tasks = [(family, a.name, size) for family, a in known for size in sizes]
@@ -219,7 +217,8 @@ def costs_page(sizes: Sequence[int] = SIZES, families: Sequence[str] = FAMILIES)
         lines = [["*fewest*", *(f"{b.rounds}, {b.volume * _cell(family)}" for b in bounds)]]
         for name in (a.name for of, a in known if of == family):
             entries = [done[family, name, size] for size in sizes]
-            best = all(entry.count("**") == 4 for entry in entries)
+            tried = [entry for entry in entries if entry.startswith(("*", *"0123456789"))]
+            best = bool(tried) and all(entry.count("**") == 4 for entry in tried)
             lines.append([f"`{name}`{' ★' if best else ''}", *entries])
         body += ["", f"## {family}"]
         body += _table(["Rounds, bytes", *(f"P = {size}" for size in sizes)], lines)
@@ -246,8 +245,9 @@ def _cost_entry(task: tuple[str, str, int]) -> str:
     except TooLong:
         return _stated_entry(algorithm, size, cell)
     bound = _bound(family, size, counted.ports)
-    found = (counted.rounds, bound.rounds, 1), (counted.volume, bound.volume, cell)
-    return ", ".join(_bold(value * unit, value <= least) for value, least, unit in found)
+    rounds = _bold(counted.rounds, counted.rounds <= bound.rounds)
+    together = f" x {counted.ports}" if counted.ports > 1 else ""
+    return f"{rounds}{together}, {_bold(counted.volume * cell, counted.volume <= bound.volume)}"
 
 
 def _on_nodes(algorithm: Algorithm, size: int) -> Shape:

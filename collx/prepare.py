@@ -15,7 +15,8 @@ from mpi4py import MPI
 
 from collx.arguments import Arguments, Sides, read
 from collx.buffers import Message, Packing
-from collx.check import check
+from collx.check import check, rehearse
+from collx.choice import Choice
 from collx.choose import Decision, decide, settings
 from collx.collectives import COLLECTIVES, Call
 from collx.engine import Phase, Plan, run
@@ -244,6 +245,9 @@ def _plan(
     nodes = state.nodes() if Need.NODE_MAP in marked.needs else None
     if Need.WHOLE_GRAPH in marked.needs:
         arguments = arguments._replace(neighbors=state.whole_graph())
+
+    if any(isinstance(value, (str, Choice)) for _, value in decision.choice.items):
+        rehearse(marked, parameters, _call(state, arguments, layout, operator, nodes))
 
     def generate() -> tuple[Schedule, Callable[[], Sequence[int]]]:
         call = _call(state, arguments, layout, operator, nodes)

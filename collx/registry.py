@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -298,7 +299,9 @@ def parse_value(value: Any) -> Any:
 
 @cache
 def _load() -> None:
-    """Import every module of `collx.algorithms`."""
+    """Import every module of `collx.algorithms`, and those that `COLLX_ALGORITHMS` names."""
     package = importlib.import_module("collx.algorithms")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"collx.algorithms.{module.name}")
+    for name in filter(None, os.environ.get("COLLX_ALGORITHMS", "").split(",")):
+        importlib.import_module(name)

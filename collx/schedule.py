@@ -122,7 +122,8 @@ def _cut(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 def _piece_text(buffer: int, start: int, stop: int) -> str:
     names = {INPUT: "input", OUTPUT: "output"}
-    return f"{names.get(buffer, f'scratch{buffer - SCRATCH}')}[{start}:{stop}]"
+    other = f"scratch{buffer - SCRATCH}" if buffer > 0 else f"slot{-1 - buffer}"
+    return f"{names.get(buffer, other)}[{start}:{stop}]"
 
 
 EMPTY = Region()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, cycle, islice, product
 from typing import Any
 
@@ -16,8 +16,8 @@ from collx.registry import Algorithm, Need, parse_value
 
 VECTORS = ("bcast", "reduce", "allreduce", "scan", "exscan",
            "inter_bcast", "inter_reduce", "inter_allreduce")  # fmt: skip
-UNKNOWN_SIZES = ("gather", "scatter", "neighbor_allgather", "neighbor_alltoall",
-                 "inter_gather", "inter_scatter", "inter_allgather", "inter_reduce_scatter")  # fmt: skip
+UNKNOWN_SIZES = ("gather", "scatter", "neighbor_allgather", "neighbor_alltoall", "inter_gather",
+                 "inter_scatter", "inter_allgather", "inter_reduce_scatter")  # fmt: skip
 IN_PLACE = ("gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "reduce_scatter",
             "scan", "exscan")  # fmt: skip
 CELL_BYTES = 8
@@ -121,7 +121,7 @@ def shapes(
     complete, together = complete or size <= 4, 2 if size <= 20 else 1
     family = algorithm.family
     row = COLLECTIVES[family]
-    facts = (
+    facts: tuple[Sequence[Any], ...] = (
         list(sizes_to_try(family, size, thorough)),
         roots_to_try(family, size, thorough and size <= 9),
         (False, True) if family in IN_PLACE else (False,),

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A dictionary that forgets what was used least recently.
+    """A dictionary that forgets what was added first.
 
     Parameters
     ----------
@@ -84,8 +84,16 @@ class State:
     def nodes(self) -> tuple[int, ...]:
         """For each rank the number of its node; all ranks must ask at the same call."""
         if self._nodes is None:
-            self._nodes = declared_nodes(self.size) or self._exchanged_nodes()
+            self._nodes = declared_nodes(self._world_ranks()) or self._exchanged_nodes()
         return self._nodes
+
+    def _world_ranks(self) -> list[int]:
+        """For each rank its rank in COMM_WORLD (negative if it is not there)."""
+        group, world = self.comm.Get_group(), MPI.COMM_WORLD.Get_group()
+        ranks = MPI.Group.Translate_ranks(group, None, world)
+        group.Free()
+        world.Free()
+        return list(ranks)
 
     def _exchanged_nodes(self) -> tuple[int, ...]:
         """Tell every rank the name of this node, and number the nodes as they come."""
@@ -123,8 +131,8 @@ class State:
         self.comm.Free()
 
 
-def declared_nodes(size: int) -> tuple[int, ...] | None:
-    """The virtual nodes that `COLLX_NODES` declares, None if it does not.
+def declared_nodes(world_ranks: Sequence[int]) -> tuple[int, ...] | None:
+    """The virtual nodes that `COLLX_NODES` declares for these ranks of COMM_WORLD, if it does.
 
     `COLLX_NODES=3,1,4` puts so many consecutive ranks on each node; `COLLX_NODES=0/1/0/2` names the
     node of each rank.
@@ -139,15 +147,17 @@ def declared_nodes(size: int) -> tuple[int, ...] | None:
         return None
     try:
         if "/" in text:
-            nodes = tuple(int(word) for word in text.split("/"))
+            nodes = [int(word) for word in text.split("/")]
         else:
             counts = [int(word) for word in text.split(",")]
-            nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
+            nodes = [node for node, count in enumerate(counts) for _ in range(count)]
     except ValueError:
         raise ValueError(f"COLLX_NODES={text}: write it as 3,1,4 or as 0/1/0/2") from None
-    if len(nodes) < size:
-        raise ValueError(f"COLLX_NODES={text} places {len(nodes)} ranks, but there are {size}")
-    return nodes[:size]
+    if max(world_ranks) >= len(nodes):
+        raise ValueError(
+            f"COLLX_NODES={text} places {len(nodes)} ranks, but there is a rank {max(world_ranks)}"
+        )
+    return tuple(nodes[rank] for rank in world_ranks)
 
 
 _LIVE: dict[int, State] = {}

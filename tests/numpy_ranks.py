@@ -97,7 +97,9 @@ class Rank:
 class Ranks:
     """All ranks of a call."""
 
-    def __init__(self, algorithm: Algorithm, shape: Shape, parameters: Mapping[str, Any], seed: int):
+    def __init__(
+        self, algorithm: Algorithm, shape: Shape, parameters: Mapping[str, Any], seed: int
+    ):
         self.dice = np.random.default_rng(seed)
         self.shape = shape
         self.op = add if shape.commutative else compose
@@ -301,9 +303,13 @@ def wrong(algorithm: Algorithm, shape: Shape, parameters: Mapping[str, Any], see
         found = ranks.ranks[rank].read(ranks.ranks[rank].call.output)
         if result is not None and not np.array_equal(found, result):
             return f"rank {rank} has {found.tolist()} and not {result.tolist()}"
-        if not shape.in_place and not np.array_equal(
-            ranks.ranks[rank].read(ranks.ranks[rank].call.input), inputs[rank]
-        ) and shape.collective != "bcast":
+        if (
+            not shape.in_place
+            and not np.array_equal(
+                ranks.ranks[rank].read(ranks.ranks[rank].call.input), inputs[rank]
+            )
+            and shape.collective != "bcast"
+        ):
             return f"rank {rank} has changed its input"
         heard_of, everybody = ranks.ranks[rank].heard_of, set(range(shape.size))
         others = {q for q in everybody if (q < shape.low) != (rank < shape.low) or not shape.low}

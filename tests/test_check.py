@@ -78,3 +78,20 @@ def test_right_calls_pass(comm) -> None:
             comm.Barrier()
             counts = [rank % 3 for rank in range(SIZE)]
             comm.Allgatherv(np.ones(counts[comm.rank]), [np.zeros(sum(counts)), counts])
+
+
+@pytest.mark.skipif(SIZE < 3, reason="no node with a follower")
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [("two_level(inter=wrong)", "wrong"), ("two_level(inter=ring)", "commutative")],
+)
+def test_what_is_wrong_inside_an_algorithm_is_raised_on_all_ranks(
+    monkeypatch, choice, text
+) -> None:
+    monkeypatch.setenv("COLLX_NODES", f"2,{SIZE}")
+    comm = collx.Comm(MPI.COMM_WORLD.Dup())
+    op = MPI.Op.Create(lambda left, right, datatype: None, commute=False)
+    with pytest.raises(ValueError, match=text):
+        comm.Allreduce(ONE, ONE.copy(), op, algorithm=choice)
+    op.Free()
+    comm.Free()

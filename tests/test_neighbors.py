@@ -26,7 +26,7 @@ class Topology(NamedTuple):
     """A communicator to make, and for each rank from where each block of its output comes.
 
     An arrival is (rank, block): what that rank has for its neighbour number `block`; None where
-    there is no neighbour. `degrees` are numbers of targets.
+    there is no neighbour.
     """
 
     make: Callable[[], MPI.Topocomm]
@@ -66,12 +66,13 @@ def rank_at(
 
 def listed(sources: list[list[int]], targets: list[list[int]], make: Any) -> Topology:
     """The k-th edge from a rank is the k-th edge of that rank to here."""
+
+    def slot(source: int, rank: int, k: int) -> int:
+        return [slot for slot, to in enumerate(targets[source]) if to == rank][k]
+
     arrivals = [
-        [
-            (q, [slot for slot, to in enumerate(targets[q]) if to == rank][sources[rank][:i].count(q)])
-            for i, q in enumerate(sources[rank])
-        ]
-        for rank in range(SIZE)
+        [(q, slot(q, rank, ranks[:i].count(q))) for i, q in enumerate(ranks)]
+        for rank, ranks in enumerate(sources)
     ]
     return Topology(make, arrivals, targets)
 
@@ -151,9 +152,7 @@ class Case(NamedTuple):
         if "allgather" in self.name:
             return [block(RANK, 0, self.count(RANK, 0))]
         slots = enumerate(self.topology.targets[RANK])
-        return [
-            block(RANK, slot, self.filled(q, self.count(RANK, slot))) for slot, q in slots
-        ]
+        return [block(RANK, slot, self.filled(q, self.count(RANK, slot))) for slot, q in slots]
 
     def received(self) -> list[np.ndarray]:
         """The blocks that must arrive; where nothing does, what was there."""
@@ -230,7 +229,8 @@ class Derived:
     def spec(self, case: Case) -> object:
         starts = np.cumsum([0, *self.counts])[:-1]
         if case.name.endswith("w"):
-            return [self.array, self.counts, [24 * start for start in starts], [PAIRS] * len(starts)]
+            types = [PAIRS] * len(starts)
+            return [self.array, self.counts, [24 * start for start in starts], types]
         if case.name.endswith("v"):
             return [self.array, (self.counts, starts.tolist()), PAIRS]
         return [self.array, case.scale, PAIRS]
@@ -281,7 +281,8 @@ def test_every_algorithm_gives_what_mpi_defines(topology, name) -> None:
         attempt(comm, Case(name, shape, 1), hardest, algorithm=choice)
     for scale, pair in [*product([1], simple), (150, hardest), (0, hardest)]:
         case = Case(name, shape, scale)
-        attempt(native, case._replace(empty=MPI.INT64_T), pair)  # Open MPI refuses the null type
+        if pair != (Plain, Plain):  # Open MPI cannot do without a count
+            attempt(native, case._replace(empty=MPI.INT64_T), pair)  # nor with the null type
         for algorithm in collx.available(name):
             attempt(comm, case, pair, algorithm=algorithm)
         for _ in range(2):  # the second call finds the plan of the first

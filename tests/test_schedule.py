@@ -133,7 +133,9 @@ def test_overlap_is_a_common_cell(a: Region, b: Region) -> None:
 @given(blocks_of_all_kinds(), st.integers(-9, 9), st.integers(0, 9))
 def test_ranges_of_blocks_wrap_around(blocks: Blocks, start: int, count: int) -> None:
     count = min(count, len(blocks))
-    expected = [c for i in range(start, start + count) for c in cells(list(blocks)[i % len(blocks)])]
+    expected = [
+        c for i in range(start, start + count) for c in cells(list(blocks)[i % len(blocks)])
+    ]
 
     assert cells(blocks[start : start + count]) == expected
     assert cells(blocks.select(range(start, start + count))) == expected

@@ -95,6 +95,7 @@ def test_command_line_verifies_in_several_processes(capsys: pytest.CaptureFixtur
 
 # Deliberate mistakes: what the text of the fault must say, and the algorithm.
 
+
 class Mistake(NamedTuple):
     says: str
     algorithm: Algorithm
@@ -217,7 +218,9 @@ def contribution_missing(call: Call) -> Steps:
     yield Send(call.input, to=call.right), Recv(call.output, source=call.left, left=call.input)
 
 
-@mistake("reduce_scatter", "rank 0, at the end: cell 0 of the output lacks the contribution of rank 1")
+@mistake(
+    "reduce_scatter", "rank 0, at the end: cell 0 of the output lacks the contribution of rank 1"
+)
 def own_contribution_only(call: Call) -> Steps:
     yield Copy(call.output, call.input_blocks[call.rank])
 
@@ -488,7 +491,14 @@ def with_change(
             index += 1
 
     return Algorithm(
-        f"changed_{original.name}", original.family, changed, Need.NOTHING, original.promises, "", {}, {}
+        f"changed_{original.name}",
+        original.family,
+        changed,
+        Need.NOTHING,
+        original.promises,
+        "",
+        {},
+        {},
     )
 
 

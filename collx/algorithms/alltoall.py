@@ -135,6 +135,11 @@ def exchange(call: Call) -> Steps:
         yield Send(sending, to=peer), Recv(yours[peer], source=peer)
 
 
+def _equal(call: Call) -> bool:
+    """Whether all blocks of all ranks are known to have one size."""
+    return call.sizes is not None and len(set(call.sizes)) <= 1
+
+
 def _relay(call: Call, route: Route, at: Callable[[int], int]) -> Steps:
     """Send the blocks along a route; `at` gives the rank at an offset.
 
@@ -144,7 +149,7 @@ def _relay(call: Call, route: Route, at: Callable[[int], int]) -> Steps:
     yield _keep_own(call)
     place = {j: call.input_blocks[at(j)] for j in range(call.size)}
     hops = Counter(j for moves in route.rounds for move in moves for j in move.blocks)
-    equal = call.sizes is not None and len(set(call.sizes)) <= 1
+    equal = _equal(call)
     spare = call.scratch(len(call.output)).split(call.size) if equal else call.output_blocks
     for moves in route.rounds:
         hops.subtract(j for move in moves for j in move.blocks)
@@ -339,7 +344,7 @@ def via_allgather(call: Call, allgather: str | Choice = "ring") -> Steps:
 
 
 @algorithm(
-    needs=Need.EQUAL_BLOCKS | Need.NODE_MAP | Need.SEPARATE_BUFFERS,
+    needs=Need.NODE_MAP | Need.SEPARATE_BUFFERS,
     covers=("two-level",),
     leaders=(1, 2, 0),
     intra=("linear", "pairwise"),
@@ -353,30 +358,68 @@ def two_level(call: Call, leaders: int = 1, intra: str | Choice = "linear") -> S
     Cost: rounds <= 3, sent <= (P - 1) * n
     Reference: Bienz et al. 2022.
     """
-    nodes, block = by_node(call.nodes), len(call.input) // call.size
+    nodes, blocks = by_node(call.nodes), call.input_blocks
     here = next(i for i, ranks in enumerate(nodes) if call.rank in ranks)
     node, me = nodes[here], nodes[here].index(call.rank)
     served = [_served(nodes, here, k, leaders) for k in range(len(node))]
     far = [[rank for i in mine for rank in nodes[i]] for mine in served]
-    blocks = call.input_blocks
-    gathered = call.scratch(len(node) * len(far[me]) * block).split(len(node))
-    yield from _local(call, node, [blocks.select(ranks) for ranks in far], gathered, intra)
-    arrived = call.scratch(len(gathered.whole)).split(len(far[me]) or 1)
-    actions: list[Action] = []
-    start = 0
+    rows = yield from _collect(call, node, far, intra)
+    # From here on the index of a block is that of its sender, then that of its receiver.
+    leaving, start = {}, 0
     for i in served[me]:
         stop = start + len(nodes[i])
         peer = nodes[i][_leader(nodes, i, here, leaders)]
-        rows = [row.part(start * block, stop * block) for row in gathered]
-        actions += [Send(_chain(rows), to=peer), Recv(arrived[start:stop], source=peer)]
+        leaving[peer] = [row[j] for row in rows for j in range(start, stop)]
         start = stop
-    yield actions
-    columns = [_chain(row.split(len(node))[t] for row in arrived) for t in range(len(node))]
-    outgoing = [_chain([column, blocks[rank]]) for column, rank in zip(columns, node, strict=True)]
+    sizes = yield from _sizes(
+        call, {peer: (list(map(len, found)), len(found)) for peer, found in leaving.items()}
+    )
+    arriving = {peer: call.scratch(sum(sizes[peer])).blocks(sizes[peer]) for peer in leaving}
+    yield [Send(_chain(found), to=peer) for peer, found in leaving.items()] + [
+        Recv(found.whole, source=peer) for peer, found in arriving.items()
+    ]
     incoming = call.output_blocks.regroup(
         [*ranks, own] for ranks, own in zip(far, node, strict=True)
     )
+    outgoing = []
+    for t, rank in enumerate(node):
+        passing = [found.select(range(t, len(found), len(node))) for found in arriving.values()]
+        outgoing.append(_chain([*passing, blocks[rank]]))
     yield from _local(call, node, outgoing, incoming, intra)
+
+
+def _collect(
+    call: Call, node: list[int], served: Sequence[Sequence[int]], intra: str | Choice
+) -> Generator[Yielded, Answer, list[Blocks]]:
+    """Give each rank of a node what its node has for the ranks that it serves.
+
+    The result has a row for each rank of the node, which has its blocks for those ranks.
+    """
+    blocks, mine = call.input_blocks, served[node.index(call.rank)]
+    telling = ([len(blocks[rank]) for rank in ranks] for ranks in served)
+    told = yield from _sizes(
+        call, {rank: (sizes, len(mine)) for rank, sizes in zip(node, telling, strict=True)}
+    )
+    rows = [call.scratch(sum(told[rank])).blocks(told[rank]) for rank in node]
+    sending = [blocks.select(ranks) for ranks in served]
+    yield from _local(call, node, sending, Blocks([row.whole for row in rows]), intra)
+    return rows
+
+
+def _sizes(
+    call: Call, exchanges: Mapping[int, tuple[Sequence[int], int]]
+) -> Generator[Yielded, Answer, dict[int, Sequence[int]]]:
+    """Tell ranks these sizes, and get that many from each; without a message if all are equal."""
+    if call.sizes is not None and _equal(call):
+        return {peer: (call.sizes[0],) * count for peer, (_, count) in exchanges.items()}
+    others = {peer: exchange for peer, exchange in exchanges.items() if peer != call.rank}
+    sources = [peer for peer, (_, count) in others.items() if count]
+    got = yield [
+        *(SendInts(tuple(sizes), to=peer) for peer, (sizes, _) in others.items() if sizes),
+        *(RecvInts(exchanges[peer][1], source=peer) for peer in sources),
+    ]
+    own = {peer: sizes for peer, (sizes, _) in exchanges.items() if peer == call.rank}
+    return {**dict.fromkeys(exchanges, ()), **own, **dict(zip(sources, got, strict=True))}
 
 
 def _leader(nodes: list[list[int]], node: int, other: int, leaders: int) -> int:
@@ -403,7 +446,7 @@ def _local(
 
 
 @algorithm(
-    needs=Need.EQUAL_BLOCKS | Need.NODE_MAP | Need.SEPARATE_BUFFERS,
+    needs=Need.NODE_MAP | Need.SEPARATE_BUFFERS,
     covers=("full lane", "hierarchical TuNA"),
     intra=("linear", "pairwise"),
 )
@@ -416,15 +459,14 @@ def full_lane(call: Call, intra: str | Choice = "linear") -> Steps:
     Cost: rounds <= 2, sent <= 3 * n
     Reference: Traff, Hunold 2020.
     """
-    nodes, block = by_node(call.nodes), len(call.input) // call.size
+    nodes = by_node(call.nodes)
     node = next(ranks for ranks in nodes if call.rank in ranks)
     served = [range(lane, call.size, len(node)) for lane in range(len(node))]
     mine = served[node.index(call.rank)]
-    gathered = call.scratch(len(node) * len(mine) * block).split(len(node))
-    yield from _local(call, node, [call.input_blocks.select(s) for s in served], gathered, intra)
+    rows = yield from _collect(call, node, served, intra)
     actions: list[Action] = []
     for i, to in enumerate(mine):
-        sending = _chain(row.part(i * block, i * block + block) for row in gathered)
+        sending = _chain(row[i] for row in rows)
         if to == call.rank:
             actions.append(Copy(call.output_blocks.select(node), sending))
         else:

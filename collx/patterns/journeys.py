@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from collx.collectives import Call
-from collx.neighborhood import Edge, Graph
+from collx.neighborhood import Graph
 from collx.schedule import (
     Action,
     Answer,
@@ -23,6 +23,7 @@ from collx.schedule import (
     Steps,
     Yielded,
 )
+
 
 def straight(call: Call, block_for: Callable[[int], Region]) -> list[Action]:
     """Send the block of each slot to the neighbour there, and receive from each, near ones first.
@@ -76,7 +77,7 @@ def source_items(graph: Graph) -> dict[Item, tuple[int, ...]]:
     }
 
 
-class Way(Protocol):
+class Way(Hashable, Protocol):
     """How blocks travel: over which ranks from one rank to another, always as many of them."""
 
     def stops(self, source: int, target: int) -> Sequence[int]:
@@ -267,9 +268,10 @@ def carry(call: Call, way: Way, each_edge: bool) -> Steps:
             for items in mine.receives.values()
             for item in items
         }
-        receives = [Recv(_joined(landing, items), q) for q, items in mine.receives.items()]
-        sends = [Send(_joined(held, items), q) for q, items in mine.sends.items()]
-        yield receives + sends
+        yield (
+            *(Recv(_joined(landing, items), q) for q, items in mine.receives.items()),
+            *(Send(_joined(held, items), q) for q, items in mine.sends.items()),
+        )
         held.update(landing)
     yield [Copy(call.output_blocks[slot], held[item]) for slot, item in arrivals.items()]
 
@@ -306,8 +308,7 @@ def _joined(regions: dict[Item, Region], items: Sequence[Item]) -> Region:
 def _told(moves: Moves, held: dict[Item, Region]) -> Generator[Yielded, Answer, Sizes]:
     """Tell the sizes of the blocks that are sent, and learn those of the blocks received."""
     sends = [
-        SendInts(tuple(len(held[item]) for item in items), to)
-        for to, items in moves.sends.items()
+        SendInts(tuple(len(held[item]) for item in items), to) for to, items in moves.sends.items()
     ]
     receives = [RecvInts(len(items), source) for source, items in moves.receives.items()]
     answer = yield [*receives, *sends]

@@ -31,7 +31,7 @@ def rank_at(place: Sequence[int], dims: Sequence[int]) -> int:
     return rank
 
 
-def cartesian(dims: Sequence[int], periods: Sequence[bool], place: Sequence[int]) -> Neighborhood:
+def cartesian(dims: Sequence[int], periods: Sequence[int], place: Sequence[int]) -> Neighborhood:
     """The neighbours in a grid: for each dimension the one before and the one after.
 
     A lane stands for a dimension and a direction. What goes in the positive direction arrives in
@@ -58,7 +58,7 @@ def cartesian(dims: Sequence[int], periods: Sequence[bool], place: Sequence[int]
 
 
 def _beside(
-    dims: Sequence[int], periods: Sequence[bool], place: Sequence[int], dimension: int, step: int
+    dims: Sequence[int], periods: Sequence[int], place: Sequence[int], dimension: int, step: int
 ) -> int | None:
     moved = list(place)
     moved[dimension] += step
