@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,8 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands, name, function, text):  # type: ignore[no-untyped-def]  # argparse internals
-    parser = commands.add_parser(name, help=text, description=function.__doc__.split("\n\n")[0])
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    function: Callable[[Iterable[Algorithm], argparse.Namespace], int],
+    text: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=function.__doc__)
     parser.add_argument("--collective", metavar="C", help="only algorithms of this collective")
     parser.set_defaults(command=function)
     return parser

@@ -9,7 +9,8 @@ does depends on data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -17,6 +18,7 @@ from mpi4py import MPI
 from collx.buffers import Kind
 from collx.lowering import Slots, chunk, lower
 from collx.operators import Operator
+from collx.progress import Bound, Operation, Phase, run
 from collx.schedule import (
     INPUT,
     OUTPUT,
@@ -32,9 +34,6 @@ from collx.schedule import (
     Send,
     SendInts,
 )
-
-Bound: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
-"""A function with the arguments it will be called with."""
 
 LARGEST_MESSAGE = 2**31 - 1 if MPI.Get_version()[0] < 4 else 2**40
 SMALL_BYTES = 4096
@@ -98,19 +97,6 @@ class Cells(NamedTuple):
 _NO_BYTES: np.ndarray[Any, Any] = np.empty(0, np.uint8)
 _NO_MEMORY = MPI.buffer.allocate(0)
 BYTES = Cells(1, None)
-
-
-class Phase(NamedTuple):
-    """What a rank does between two waits: local work, posts, local work, wait.
-
-    `requests` are persistent requests to start, `posts` the calls that give requests.
-    """
-
-    before: list[Bound]
-    posts: list[Bound]
-    requests: list[MPI.Prequest]
-    during: list[Bound]
-    window: int
 
 
 class Binder:
@@ -264,38 +250,6 @@ def private_self() -> MPI.Intracomm:
     return _PRIVATE_SELF[0]
 
 
-wait = MPI.Request.Waitall
-"""Waits for requests. The native wait also leaves the core to other ranks where they share it."""
-_startall = MPI.Prequest.Startall
-
-
-def run(phases: Iterable[Phase]) -> None:
-    """Carry out phases to the end."""
-    for before, posts, requests, during, window in phases:
-        for function, arguments in before:
-            function(*arguments)
-        if requests:
-            _startall(requests)
-        elif window and window < len(posts):
-            requests = _post_within(posts, window)  # type: ignore[assignment]
-        else:
-            requests = [post(*arguments) for post, arguments in posts]
-        for function, arguments in during:
-            function(*arguments)
-        if requests:
-            wait(requests)
-
-
-def _post_within(posts: Sequence[Bound], window: int) -> list[MPI.Request]:
-    """Post with at most `window` requests outstanding; gives those that still are."""
-    requests: list[MPI.Request] = []
-    for post, arguments in posts:
-        if len(requests) == window:
-            requests.pop(MPI.Request.Waitany(requests))
-        requests.append(post(*arguments))
-    return requests
-
-
 class Plan:
     """A schedule lowered for one shape of call.
 
@@ -343,6 +297,12 @@ class Plan:
     def _limited(self, round_: Round) -> Round:
         return chunk(round_, max(LARGEST_MESSAGE // max(self.cells.unit, 1), 1))
 
+    def copy(self) -> Plan:
+        """The same plan with scratch of its own, for an operation beside others."""
+        other = copy(self)
+        other._scratch, other._kept, other._bound_to = None, 0, None
+        return other
+
     def scratch(self) -> dict[int, Storage]:
         """Memory for the scratch buffers, kept while all plans together do not keep too much."""
         if self._scratch is not None:
@@ -374,12 +334,18 @@ class Plan:
         run(self._bound)
 
     def _bind(
-        self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer, *, persistent: bool = False
+        self,
+        comm: MPI.Comm,
+        input: MPI.buffer,
+        output: MPI.buffer,
+        *,
+        persistent: bool = False,
+        tag: int = 0,
     ) -> list[Phase]:
         assert self.rounds is not None
         stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
         stores.update(self.scratch())
-        binder = Binder(comm, self.cells, self.operator, stores)
+        binder = Binder(comm, self.cells, self.operator, stores, tag)
         return binder.phases(self.rounds, persistent=persistent)
 
     def _run_live(self, comm: MPI.Comm, stores: dict[int, Storage]) -> None:
@@ -402,6 +368,25 @@ class Plan:
 
     def _short(self, store: Storage, cells: int) -> bool:
         return store.memory.nbytes < cells * self.cells.unit
+
+    def operation(
+        self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer, tag: int
+    ) -> Operation:
+        """The same as an operation that others may overtake: its messages have tags of its own.
+
+        Parameters
+        ----------
+        tag
+            The first tag; it takes one for each lane (`lanes`). While the operation is under way
+            neither its plan nor the memory may be used for another.
+        """
+        return Operation(self._bind(comm, input, output, tag=tag))
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes the messages use."""
+        lanes = [getattr(a, "lane", 0) for round_ in self.rounds or () for a in round_.actions]
+        return max(lanes, default=0) + 1
 
     def stage(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> list[Phase]:
         """Bind once to memory that stays, with persistent requests."""

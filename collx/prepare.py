@@ -19,9 +19,10 @@ from collx.check import check, rehearse
 from collx.choice import Choice
 from collx.choose import Decision, decide, settings
 from collx.collectives import COLLECTIVES, Call
-from collx.engine import Phase, Plan, run
+from collx.engine import Plan
 from collx.layout import Layout, check_apart, element_memory, lay_out, pack, span, unpack
 from collx.operators import Operator, operator_for
+from collx.progress import Phase, run
 from collx.registry import Need, find
 from collx.schedule import Schedule
 from collx.state import State

@@ -18,6 +18,7 @@ from collx.lowering import Slots, lowered
 from collx.neighborhood import Neighborhood
 from collx.registry import Algorithm, NeedsError, Promise
 from collx.schedule import (
+    EMPTY,
     INPUT,
     OUTPUT,
     SCRATCH,
@@ -271,10 +272,10 @@ def check_conflicts(actions: Sequence[Action]) -> None:
     if len(uses) < 2:
         return
     uses.sort(key=itemgetter(0))
-    current = -1
+    current, furthest = uses[0][0][0], [(0, EMPTY)] * len(_CLASH)
     for (buffer, start, stop), use, region in uses:
         if buffer != current:
-            current, furthest = buffer, [(0, region)] * len(_CLASH)
+            current, furthest = buffer, [(0, EMPTY)] * len(_CLASH)
         for other in _CLASH[use]:
             if furthest[other][0] > start:
                 (doing, what), (_, flying) = sorted(
@@ -301,8 +302,17 @@ def _uses(actions: Sequence[Action]) -> Iterator[tuple[int, Region]]:
                     raise Fault(f"writes {action.into} while it reads {region}, which overlaps")
 
 
-def verify(algorithm: Algorithm, shape: Shape, **parameters: Any) -> None:
+def verify(
+    algorithm: Algorithm, shape: Shape, *, after_passes: bool = False, **parameters: Any
+) -> None:
     """Check one algorithm on one shape of call.
+
+    Parameters
+    ----------
+    algorithm, shape, **parameters
+        What is called.
+    after_passes
+        Check what the passes of `collx.lowering` make of it, which is what the engine runs.
 
     Raises
     ------
@@ -315,7 +325,10 @@ def verify(algorithm: Algorithm, shape: Shape, **parameters: Any) -> None:
     calls = [call_of(shape, rank) for rank in range(shape.size)]
     try:
         symbolic = Symbolic(calls, shape)
-        Interleaving([algorithm(call, **parameters) for call in calls], symbolic).run()
+        schedules = [algorithm(call, **parameters) for call in calls]
+        if after_passes:
+            schedules = [lowered(schedule, Slots()) for schedule in schedules]
+        Interleaving(schedules, symbolic).run()
         _check_results(symbolic, shape, Promise.SAME_BITS in algorithm.promises)
     except Fault as fault:
         raise Fault(f"{_what(algorithm, parameters)}, {describe(shape)}: {fault}") from None
@@ -391,7 +404,7 @@ def _check_same(group: range, results: Sequence[Sequence[int]]) -> None:
         for cell, (number, first) in enumerate(pairs):
             if number != first:
                 raise Fault(
-                    f"rank {rank}, at the end: cell {cell} of the output is bracketed in another way"
+                    f"rank {rank}, at the end: cell {cell} of the output has other brackets"
                     f" than on rank {group[0]}, against the promise SAME_BITS"
                 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def blocks_of_all_kinds(draw: st.DrawFn) -> Blocks:
         return region.split(draw(st.integers(1, 7)))
     cuts = sorted(draw(st.lists(st.integers(0, len(region)), max_size=5)))
     ends = [0, *cuts, len(region)]
-    return region.blocks(b - a for a, b in zip(ends, ends[1:], strict=False))
+    return region.blocks(b - a for a, b in pairwise(ends))
 
 
 @given(regions)
@@ -187,8 +188,7 @@ ROUNDS = [
 
 
 def steps_of(some: Iterable[object]) -> Steps:
-    for step in some:
-        yield step  # type: ignore[misc]
+    yield from (step for step in some)  # type: ignore[misc]
 
 
 def test_everything_yielded_becomes_a_round_and_empty_ones_are_left_out() -> None:

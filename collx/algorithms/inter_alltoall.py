@@ -50,8 +50,8 @@ def pairwise(call: Call) -> Steps:
         yield exchange(call, call.input_blocks, step)
 
 
-@algorithm(alltoall=("exchange", "pairwise"))
-def merged(call: Call, alltoall: str | Choice = "exchange") -> Steps:
+@algorithm(inner=("exchange", "pairwise"))
+def merged(call: Call, inner: str | Choice = "exchange") -> Steps:
     """Exchange among all ranks of both groups, with empty blocks for the own group.
 
     Cost: rounds = B, sent = B * n / P, messages = B
@@ -65,4 +65,4 @@ def merged(call: Call, alltoall: str | Choice = "exchange") -> Steps:
         sends, receives = nothing + sends, nothing + receives
     part = call.sub("alltoall", input=Blocks(sends), output=Blocks(receives))
     part.sizes = None
-    yield from run(part, alltoall)
+    yield from run(part, inner)

@@ -36,11 +36,11 @@ def leaders(call: Call, barrier: str | Choice = "dissemination") -> Steps:
     yield from run(call.sub("barrier", ranks=call.local), barrier)
 
 
-@algorithm(barrier=("dissemination", "recursive_doubling"))
-def merged(call: Call, barrier: str | Choice = "dissemination") -> Steps:
+@algorithm(inner=("dissemination", "recursive_doubling"))
+def merged(call: Call, inner: str | Choice = "dissemination") -> Steps:
     """Let all ranks of both groups meet as if they were one.
 
     Cost: rounds = ceil(log2(P)), messages = ceil(log2(P))
     Reference: Hensgen, Finkel, Manber 1988.
     """
-    yield from run(call.sub("barrier"), barrier)
+    yield from run(call.sub("barrier"), inner)

@@ -42,9 +42,9 @@ def remote_send_local_bcast(call: Call, bcast: str | Choice = "binomial") -> Ste
 
 
 @algorithm(
-    bcast=("binomial", "chain(chains=1, segment=64K)", "scatter_allgather"),
+    inner=("binomial", "chain(chains=1, segment=64K)", "scatter_allgather"),
 )
-def joined(call: Call, bcast: str | Choice = "binomial") -> Steps:
+def joined(call: Call, inner: str | Choice = "binomial") -> Steps:
     """Broadcast as if the root belonged to the other group.
 
     Cost: rounds = ceil(log2(B + 1)), sent = ceil(log2(B + 1)) * n
@@ -52,7 +52,7 @@ def joined(call: Call, bcast: str | Choice = "binomial") -> Steps:
     """
     if call.opposite:
         ranks, data = [call.root, *call.opposite], call.input or call.output
-        yield from run(call.sub("bcast", ranks=ranks, output=data), bcast)
+        yield from run(call.sub("bcast", ranks=ranks, output=data), inner)
 
 
 @algorithm(allgather=("ring", "bruck"))

@@ -58,8 +58,8 @@ def local_gather_remote_send(call: Call, gather: str | Choice = "binomial") -> S
             yield Send(gathered.whole, to=call.root)
 
 
-@algorithm(gather=("binomial", "knomial"))
-def joined(call: Call, gather: str | Choice = "binomial") -> Steps:
+@algorithm(inner=("binomial", "knomial"))
+def joined(call: Call, inner: str | Choice = "binomial") -> Steps:
     """Gather as if the root belonged to the other group, with an empty block.
 
     Cost: rounds = ceil(log2(B + 1)), sent <= n / 2
@@ -70,10 +70,10 @@ def joined(call: Call, gather: str | Choice = "binomial") -> Steps:
         ranks = [call.root, *call.opposite]
         part = call.sub("gather", ranks=ranks, input=call.input, output=blocks)
         part.sizes = call.sizes and [0, *(call.sizes[rank] for rank in call.opposite)]
-        yield from run(part, gather)
+        yield from run(part, inner)
 
 
-def at_leader(call: Call, gather: str | Choice) -> Generator[Yielded, Answer, Blocks]:
+def at_leader(call: Call, inner: str | Choice) -> Generator[Yielded, Answer, Blocks]:
     """Gather the blocks of this group at its first rank; gives them there."""
     sizes = yield from _told_sizes(call)
     blocks = call.scratch(sum(sizes)).blocks(sizes)
@@ -82,7 +82,7 @@ def at_leader(call: Call, gather: str | Choice) -> Generator[Yielded, Answer, Bl
         "gather", ranks=call.local, input=call.input, output=blocks if at_root else EMPTY
     )
     part.sizes = call.sizes and [call.sizes[rank] for rank in call.local]
-    yield from run(part, gather)
+    yield from run(part, inner)
     return blocks
 
 

@@ -74,8 +74,8 @@ def _from_root(call: Call) -> Generator[Yielded, Answer, Blocks | None]:
     return blocks
 
 
-@algorithm(scatter=("binomial", "knomial"))
-def joined(call: Call, scatter: str | Choice = "binomial") -> Steps:
+@algorithm(inner=("binomial", "knomial"))
+def joined(call: Call, inner: str | Choice = "binomial") -> Steps:
     """Scatter as if the root belonged to the other group, with an empty block.
 
     Cost: rounds = ceil(log2(B + 1)), sent = B * n / P
@@ -86,4 +86,4 @@ def joined(call: Call, scatter: str | Choice = "binomial") -> Steps:
         ranks = [call.root, *call.opposite]
         part = call.sub("scatter", ranks=ranks, input=blocks, output=call.output)
         part.sizes = call.sizes and [0, *(call.sizes[rank] for rank in call.opposite)]
-        yield from run(part, scatter)
+        yield from run(part, inner)

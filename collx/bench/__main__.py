@@ -13,9 +13,6 @@ from collx.bench.options import Options, read
 from collx.bench.timing import Sweep
 from collx.bench.validation import Session, validate
 
-_FOR_TIMING = 0.5
-"""Part of the budget that validation leaves."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark on all ranks of the world.
@@ -54,7 +51,7 @@ def run(session: Session) -> int:
     show = report.Progress(session.rank)
     if session.rank == 0:
         print(report.head(session), flush=True)
-    validated = validate(session, _FOR_TIMING, show)
+    validated = validate(session, show)
     sweep = Sweep(session, validated, show)
     left_out = sweep.run()
     result = report.Result(validated, sweep.rows, left_out)

@@ -7,14 +7,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from collx import engine
-
 _BARRIER, _MAXIMUM, _END = 0, 1, 2
+_TRIES = 2000
+"""Tries of all ranks together, before they sleep."""
+_NAP = 1e-4
+"""Seconds of sleep between further tries."""
 _NOTHING = MPI.buffer.allocate(0)
 
 
@@ -28,10 +31,35 @@ def age() -> float:
         return 0.0
 
 
+def give_way(tries: int) -> Callable[[list[Any]], None]:
+    """Make a wait for ranks that share cores: after some tries it sleeps between them.
+
+    Where many ranks share a core, those that spin keep it from those that have work to do.
+    """
+    testall, pause, sleep = MPI.Request.Testall, os.sched_yield, time.sleep
+
+    def wait(requests: list[Any]) -> None:
+        for _ in range(tries):
+            if testall(requests):
+                return
+            pause()
+        while not testall(requests):
+            sleep(_NAP)
+
+    return wait
+
+
 class Meeting:
     """A barrier and a maximum over all ranks by dissemination, on a communicator of its own.
 
     The maximum is known to all ranks at the end, so decisions made from it are the same everywhere.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    crowded
+        Whether ranks share cores.
 
     Attributes
     ----------
@@ -39,9 +67,10 @@ class Meeting:
         Seconds since the first process was started, as of the last `maximum`: equal on all ranks.
     """
 
-    def __init__(self, world: MPI.Intracomm) -> None:
+    def __init__(self, world: MPI.Intracomm, crowded: bool = False) -> None:
         self.comm = world.Dup()
         rank, size = world.Get_rank(), world.Get_size()
+        self._wait = give_way(max(_TRIES // size, 1)) if crowded else MPI.Request.Waitall
         steps = [2**k for k in range((size - 1).bit_length())]
         self._peers = [((rank - step) % size, (rank + step) % size) for step in steps]
         self._rounds = [self._round(source, to) for source, to in self._peers]
@@ -56,7 +85,7 @@ class Meeting:
         """Wait until all ranks are here."""
         for requests in self._rounds:
             MPI.Prequest.Startall(requests)
-            engine.wait(requests)
+            self._wait(requests)
 
     def maximum(self, values: Sequence[int] | NDArray[np.int64] = ()) -> NDArray[np.int64]:
         """Elementwise maximum of the integers of all ranks."""
@@ -65,7 +94,7 @@ class Meeting:
         for source, to in self._peers:
             theirs = np.empty_like(mine)
             receive = self.comm.Irecv(theirs, source, _MAXIMUM)
-            engine.wait([receive, self.comm.Isend(mine, to, _MAXIMUM)])
+            self._wait([receive, self.comm.Isend(mine, to, _MAXIMUM)])
             mine = np.maximum(mine, theirs)
         self.elapsed = int(mine[0]) / 1e9
         return mine[1:]
@@ -75,7 +104,7 @@ class Meeting:
         peers = range(1, self.comm.Get_size())
         if self.comm.Get_rank() == 0:
             last()
-            engine.wait([self.comm.Isend(_NOTHING, peer, _END) for peer in peers])
+            self._wait([self.comm.Isend(_NOTHING, peer, _END) for peer in peers])
             return
         request = self.comm.Irecv(_NOTHING, 0, _END)
         while not request.Test():

@@ -19,7 +19,7 @@ from collx.collectives import COLLECTIVES
 from collx.operators import operator_for
 
 SIZES = "8,64,512,4K,32K,256K,1M"
-BUDGET = 90.0
+BUDGET = 85.0
 """Seconds from the start of the processes, by default: all should be over in two minutes."""
 LEAST_BUDGET = 15.0
 """Seconds to take by default where starting took long."""

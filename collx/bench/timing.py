@@ -127,7 +127,7 @@ class Sweep:
         tasks, later = self.affordable(self.tasks())
         gc.collect()
         gc.freeze()
-        while tasks and self.session.left() > 0:
+        while tasks and self.session.left() > self.least(tasks[0]) / 2:
             share = tasks[0].nbytes + _FLAT
             whole = sum(task.nbytes + _FLAT for task in tasks)
             self.measure(tasks.pop(0), self.session.left() * share / whole)

@@ -30,6 +30,8 @@ from collx.registry import NeedsError, find
 RIGHT, NOT_TAKEN, WRONG, RAISED = 0, 1, 2, 3
 _GROUP = 0.5
 """Seconds from one exchange of verdicts to the next."""
+_FOR_TIMING, _FOR_TIMING_AND_MORE = 0.3, 0.5
+"""Parts of the budget that the first pass over all algorithms, and later ones, leave."""
 _LATE = 0.005
 """Seconds that one rank comes late to a barrier."""
 
@@ -67,13 +69,13 @@ class Session:
         self.world, self.options = world, options
         self.rank, self.size = world.Get_rank(), world.Get_size()
         self.guard = Guard(world, options.timeout)
+        self.info: dict[str, Any] = describe(world)
+        self.meeting = Meeting(world, bool(self.info.get("oversubscribed")))
         self.native = world.Dup()
-        self.meeting = Meeting(world)
         self.comm = Comm(world)
         self.data = Data(self.size, np.dtype(options.dtype), options.op, options.seed)
         self.failures: list[Failure] = []
         self.excluded: set[Candidate] = set()
-        self.info: dict[str, Any] = describe(world)
         nodes: Any = self.info.get("nodes", ())
         self.one_node = len(nodes) == 1
         self.meeting.maximum()
@@ -271,13 +273,17 @@ class Validated(NamedTuple):
     planned: int
 
 
-def validate(session: Session, part: float, show: Callable[[str], None]) -> Validated:
-    """Check candidates until all is done, or only this part of the budget is left."""
-    planned = [trial for trials in passes(session) for trial in trials]
+def validate(session: Session, show: Callable[[str], None]) -> Validated:
+    """Check candidates until all is done, or only so much time is left as timing needs."""
+    first, *more = passes(session)
+    planned = [trial for trials in (first, *more) for trial in trials]
     seconds: dict[Candidate, float] = {}
     session.meeting.maximum()
     start, tried = session.meeting.elapsed, 0
-    while tried < len(planned) and (not tried or session.left() > part * session.budget):
+    while tried < len(planned):
+        part = _FOR_TIMING_AND_MORE if tried >= len(first) else _FOR_TIMING
+        if tried and session.left() < part * session.budget:
+            break
         each = (session.meeting.elapsed - start) / tried if tried else _GROUP / 4
         group = planned[tried : tried + max(1, int(_GROUP / each))]
         tried += len(group)
