@@ -166,6 +166,10 @@ def _two_ranks(facts: Facts) -> bool:
     return facts.size == 2
 
 
+def _up_to_ranks(size: int) -> Callable[[Facts], bool]:
+    return lambda facts: facts.size <= size
+
+
 def _few_cells(facts: Facts) -> bool:
     return facts.cells < facts.size
 
@@ -187,6 +191,7 @@ RULES: dict[str, list[Rule]] = {
         Rule(_always, "chain(chains=1, segment=128K)", "long: each byte once"),
     ],
     "reduce": [
+        Rule(_two_ranks, "binomial", "one message"),
         Rule(_ordered, "binomial", "keeps the order of ranks"),
         Rule(_few_cells, "binomial", "too few elements to split"),
         Rule(_up_to(2048), "binomial", "short: fewest rounds"),
@@ -216,6 +221,7 @@ RULES: dict[str, list[Rule]] = {
     ],
     "alltoall": [
         Rule(_small_blocks, "bruck", "short: fewest rounds"),
+        Rule(_up_to_ranks(33), "linear", "each byte once"),
         Rule(_always, "linear(window=32)", "each byte once, a bounded number of requests"),
     ],
     "reduce_scatter": [
@@ -251,6 +257,7 @@ RULES: dict[str, list[Rule]] = {
         Rule(_always, "remote_send_local_allgather", "long: each byte twice, neighbours only"),
     ],
     "inter_alltoall": [
+        Rule(_up_to_ranks(33), "linear", "each byte once"),
         Rule(_always, "linear(window=32)", "each byte once, a bounded number of requests"),
     ],
     "inter_reduce": [

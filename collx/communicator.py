@@ -29,7 +29,28 @@ def _layout(buffer: Spec) -> Hashable:
     """What a prepared call depends on, for buffers that are quick to look at; else False."""
     if type(buffer) is _ndarray:
         return buffer.dtype, buffer.shape, buffer.strides
+    if type(buffer) in (list, tuple) and buffer and type(buffer[0]) is _ndarray:
+        described = tuple(map(_description, buffer[1:]))
+        return False not in described and (_layout(buffer[0]), *described)
     return buffer is None or (buffer is _in_place and 2)
+
+
+def _description(value: Any) -> Hashable:
+    """The same for counts, displacements and datatypes."""
+    match value:
+        case int() | str():
+            return repr(value)
+        case np.ndarray():
+            return value.tobytes(), value.dtype
+        case list() | tuple():
+            return type(value), *map(_description, value)
+        case MPI.Datatype() if value.is_predefined:
+            return value.handle, ""
+    return False
+
+
+def _array(buffer: Spec) -> Spec:
+    return buffer[0] if type(buffer) in (list, tuple) else buffer
 
 
 class Comm:
@@ -101,7 +122,7 @@ class Comm:
         entry = self._state.entries.get(key) if counts is None else None
         try:
             if entry is not None:
-                entry(send, recv)
+                entry(_array(send), _array(recv))
             else:
                 arguments = Arguments(
                     collective, send, recv, root, op, counts, algorithm, self._state.low
@@ -113,7 +134,8 @@ class Comm:
 
     def _prepare_and_run(self, arguments: Arguments, key: Hashable, simple_layouts: bool) -> None:
         entry, sides = prepare(self._state, arguments)
-        if arguments.counts is None and simple_layouts and not _settings().check:
+        again = simple_layouts and entry.on_arrays and not _settings().check
+        if again and arguments.counts is None:
             self._state.entries.add(key, staged_if_small(entry, arguments))
         entry.run(sides)
 

@@ -162,6 +162,11 @@ def element_memory(message: Message) -> MPI.buffer:
     return message.memory[part.offset : part.offset + count * part.kind.extent]
 
 
+def without_memory(message: Message | None) -> Message | None:
+    """The parts of a message alone."""
+    return message and message._replace(memory=None)
+
+
 def span(message: Message) -> tuple[int, int]:
     """The addresses that a message of dense parts touches, first and behind the last."""
     parts = [part for part in message.parts if part.nbytes and part.kind.dense]

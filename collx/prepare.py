@@ -20,7 +20,16 @@ from collx.choice import Choice
 from collx.choose import Decision, decide, settings
 from collx.collectives import COLLECTIVES, Call
 from collx.engine import Plan
-from collx.layout import Layout, check_apart, element_memory, lay_out, pack, span, unpack
+from collx.layout import (
+    Layout,
+    check_apart,
+    element_memory,
+    lay_out,
+    pack,
+    span,
+    unpack,
+    without_memory,
+)
 from collx.operators import Operator, operator_for
 from collx.progress import Phase, run
 from collx.registry import Need, find
@@ -47,14 +56,26 @@ class Entry:
     """
 
     def __init__(
-        self, state: State, plan: Plan, layout: Layout, arguments: Arguments, decision: Decision
+        self,
+        state: State,
+        plan: Plan,
+        layout: Layout,
+        arguments: Arguments,
+        decision: Decision,
+        sides: Sides,
     ) -> None:
         self.state, self.plan, self.layout = state, plan, layout
-        self.decision = decision
+        self.decision, self._sides = decision, Sides(*map(without_memory, sides))
         self.kept = (arguments.op, arguments.algorithm)
         self.at_root = state.rank == arguments.root
         self._only_reads = arguments.collective == "bcast" and self.at_root
         self._inside = _quietly() if plan.operator is not None and plan.operator.warns else _plainly
+
+    @property
+    def on_arrays(self) -> bool:
+        """Whether it can be called on other arrays: not if a type has gaps."""
+        packings = (self.layout.input_packing, self.layout.output_packing)
+        return not self.layout.cells.gaps and not any(p is not None and p.packed for p in packings)
 
     def run(self, sides: Sides) -> None:
         """Run on the buffers of parsed arguments."""
@@ -88,17 +109,13 @@ class Entry:
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Run on arrays of the layout that this entry was made for."""
-        input = output = _NOTHING
-        if type(send) is np.ndarray:
-            input = MPI.buffer.frombuffer(send, True)
-        if type(recv) is np.ndarray:
-            output = MPI.buffer.frombuffer(recv, self._only_reads)
-            if input is not _NOTHING:
-                check_apart(
-                    (input.address, input.address + input.nbytes),
-                    (output.address, output.address + output.nbytes),
-                )
-        self._run(input, output)
+        input, output = self._sides
+        self.run(
+            Sides(
+                input and input._replace(memory=MPI.buffer.frombuffer(send, True)),
+                output and output._replace(memory=MPI.buffer.frombuffer(recv, self._only_reads)),
+            )
+        )
 
     def free(self) -> None:
         """Give back what MPI holds."""
@@ -119,9 +136,15 @@ class Staged(Entry):
     """A prepared small call on buffers of its own, with persistent requests."""
 
     def __init__(
-        self, state: State, plan: Plan, layout: Layout, arguments: Arguments, decision: Decision
+        self,
+        state: State,
+        plan: Plan,
+        layout: Layout,
+        arguments: Arguments,
+        decision: Decision,
+        sides: Sides,
     ) -> None:
-        super().__init__(state, plan, layout, arguments, decision)
+        super().__init__(state, plan, layout, arguments, decision, sides)
         self._input, self._output = _copy_of(arguments.send), _copy_of(arguments.recv)
         writes = self._output is not None
         in_part = COLLECTIVES[arguments.collective].sparse
@@ -202,7 +225,7 @@ def _new_entry(state: State, arguments: Arguments, sides: Sides) -> Entry:
     call = _call(state, arguments, layout, operator)
     decision = decide(arguments.collective, call, arguments.algorithm)
     plan = _plan(state, arguments, layout, operator, decision)
-    return Entry(state, plan, layout, arguments, decision)
+    return Entry(state, plan, layout, arguments, decision, sides)
 
 
 def _operator(arguments: Arguments, layout: Layout) -> Operator | None:
@@ -259,17 +282,20 @@ def _plan(
 
 def staged_if_small(entry: Entry, arguments: Arguments) -> Entry:
     """The same call staged, if it is small and its buffers are simple."""
-    plan, layout = entry.plan, entry.layout
-    if plan.rounds is None or layout.cells.gaps:
-        return entry
-    if any(p is not None and p.packed for p in (layout.input_packing, layout.output_packing)):
+    plan = entry.plan
+    plain = all(_is_plain(buffer) for buffer in (arguments.send, arguments.recv))
+    if plan.rounds is None or not plain or not entry.on_arrays:
         return entry
     nbytes = sum(_nbytes(buffer) for buffer in (arguments.send, arguments.recv))
     requests = sum(len(round_.actions) for round_ in plan.rounds)
     windows = any(round_.window for round_ in plan.rounds)
     if nbytes > 2 * STAGED_BYTES or requests > STAGED_REQUESTS or windows:
         return entry
-    return Staged(entry.state, plan, layout, arguments, entry.decision)
+    return Staged(entry.state, plan, entry.layout, arguments, entry.decision, entry._sides)
+
+
+def _is_plain(buffer: Any) -> bool:
+    return type(buffer) is np.ndarray or buffer is None or buffer is MPI.IN_PLACE
 
 
 def _nbytes(buffer: Any) -> int:
