@@ -234,14 +234,13 @@ def _roles(arguments: Arguments, rank: int, size: int) -> tuple[bool, bool]:
 
 def _matching(sides: Sides) -> Sides:
     """Check that both sides of a reduction are of the same type and count."""
-    assert sides.input is not None and sides.output is not None
+    assert sides.input is not None
+    assert sides.output is not None
     sent, received = sides.input.parts[0], sides.output.parts[0]
     if sent.kind.key != received.kind.key:
         raise ValueError("mismatch in send and receive MPI datatypes")
     if sent.count != received.count:
-        raise ValueError(
-            f"mismatch in send count {sent.count} and receive count {received.count}"
-        )
+        raise ValueError(f"mismatch in send count {sent.count} and receive count {received.count}")
     return sides
 
 

@@ -194,8 +194,8 @@ def _unpacked(message: Any, pairs: tuple[type, ...]) -> tuple[Any, Any, Any, Any
     if len(middle) == 2:
         counts, displs = middle
     elif middle:
-        counts = middle[0]
-        if isinstance(counts, pairs):
+        (counts,) = middle
+        if isinstance(counts, (list, tuple)) and isinstance(counts, pairs):
             counts, displs = counts
     return buffer, counts, displs, datatype
 

@@ -251,9 +251,7 @@ RULES: dict[str, list[Rule]] = {
     ],
     "inter_allgather": [
         Rule(_two_ranks, "linear", "one exchange"),
-        Rule(
-            _up_to(81920), "remote_send_local_allgather(allgather=bruck)", "short: fewest rounds"
-        ),
+        Rule(_up_to(81920), "remote_send_local_allgather(allgather=bruck)", "short: fewest rounds"),
         Rule(_always, "remote_send_local_allgather", "long: each byte twice, neighbours only"),
     ],
     "inter_alltoall": [

@@ -78,10 +78,12 @@ class Call:
 
     @property
     def input_blocks(self) -> Blocks:
+        """The input in blocks."""
         return self._input_blocks or self.input.split(self.size)
 
     @property
     def output_blocks(self) -> Blocks:
+        """The output in blocks."""
         return self._output_blocks or self.output.split(self.size)
 
     @property
@@ -113,7 +115,7 @@ class Call:
 
     @property
     def relative_rank(self) -> int:
-        """This rank counted from the root."""
+        """The rank counted from the root."""
         return (self.rank - self.root) % self.size
 
     def absolute(self, relative_rank: int) -> int:
@@ -433,9 +435,7 @@ MEANING: dict[str, Callable[[Shape, int], Terms]] = {
     "scatter": lambda shape, rank: _block(shape, rank, _only(shape.root)),
     "allgather": lambda shape, rank: _gathered(shape),
     "alltoall": _exchanged,
-    "reduce": lambda shape, rank: (
-        _vector(shape, range(shape.size)) if rank == shape.root else []
-    ),
+    "reduce": lambda shape, rank: _vector(shape, range(shape.size)) if rank == shape.root else [],
     "allreduce": lambda shape, rank: _vector(shape, range(shape.size)),
     "reduce_scatter": lambda shape, rank: _block(shape, rank, range(shape.size)),
     "scan": lambda shape, rank: _vector(shape, range(rank + 1)),
@@ -446,9 +446,7 @@ MEANING: dict[str, Callable[[Shape, int], Terms]] = {
     "inter_bcast": lambda shape, rank: (
         _vector(shape, _only(shape.root)) if _is_opposite(shape, rank) else []
     ),
-    "inter_gather": lambda shape, rank: (
-        _inter_gathered(shape, rank) if rank == shape.root else []
-    ),
+    "inter_gather": lambda shape, rank: _inter_gathered(shape, rank) if rank == shape.root else [],
     "inter_scatter": lambda shape, rank: (
         _inter_block(shape, rank, _only(shape.root)) if _is_opposite(shape, rank) else []
     ),
@@ -458,9 +456,7 @@ MEANING: dict[str, Callable[[Shape, int], Terms]] = {
         _vector(shape, _groups(shape, rank)[1]) if rank == shape.root else []
     ),
     "inter_allreduce": lambda shape, rank: _vector(shape, _groups(shape, rank)[1]),
-    "inter_reduce_scatter": lambda shape, rank: (
-        _inter_block(shape, rank, _groups(shape, rank)[1])
-    ),
+    "inter_reduce_scatter": lambda shape, rank: _inter_block(shape, rank, _groups(shape, rank)[1]),
 }
 """For each family, what the output of a rank must hold at the end (exscan, rank 0: anything)."""
 

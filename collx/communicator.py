@@ -265,9 +265,10 @@ def _wrapping(native: Callable[..., Any]) -> Callable[..., Any]:
 
 
 CONSTRUCTORS = (
-    "Dup Dup_with_info Clone Create Create_group Split Split_type Create_cart Create_graph"
-    " Create_dist_graph Create_dist_graph_adjacent Create_intercomm Merge Sub"
-).split()
+    *("Dup", "Dup_with_info", "Clone", "Create", "Create_group", "Split", "Split_type"),
+    *("Create_cart", "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent"),
+    *("Create_intercomm", "Merge", "Sub"),
+)
 """Methods of mpi4py's communicators that make communicators."""
 
 
@@ -318,7 +319,7 @@ class Intercomm(Comm, MPI.Intercomm):
     The groups are merged at the first collective; all ranks of both must call it through collx.
     """
 
-    Scan = Exscan = _Undefined()  # type: ignore[assignment]
+    Scan = Exscan = _Undefined()
 
     def _call(
         self,
@@ -339,7 +340,8 @@ class Intercomm(Comm, MPI.Intercomm):
 
     def _between(self, collective: str, send: Spec, recv: Spec, root: int) -> Arguments:
         state = self._state
-        return between(Arguments(collective, send, recv, root, low=state.low), state.rank, state.size)
+        arguments = Arguments(collective, send, recv, root, low=state.low)
+        return between(arguments, state.rank, state.size)
 
     def _at(self, root: int, buffer: Spec) -> Spec:
         return buffer

@@ -155,6 +155,7 @@ def _cells_of(message: Message | None, buffer: int) -> Region:
 
 
 def element_memory(message: Message) -> MPI.buffer:
+    """The memory that begins with the first element of a reduction."""
     part = message.parts[0]
     if message.memory is None or not part.kind.dense:
         return MPI.buffer.fromaddress(message.address + part.offset, 1)
@@ -178,6 +179,7 @@ def span(message: Message) -> tuple[int, int]:
 
 
 def check_apart(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Raise an Error if two ranges of addresses overlap."""
     if one[0] < other[1] and other[0] < one[1] and one[0] < one[1] and other[0] < other[1]:
         raise Error(
             MPI.ERR_BUFFER,

@@ -46,10 +46,11 @@ UFUNCS: dict[int, tuple[Callable[..., Any], str]] = {
 }
 """For each operator that NumPy has, `function(left, right, into)` and the kinds of elements."""
 
-NAMES = {
-    getattr(MPI, name).handle: f"MPI_{name}"
-    for name in "SUM PROD MAX MIN LAND LOR LXOR BAND BOR BXOR MINLOC MAXLOC REPLACE NO_OP".split()
-}
+_PREDEFINED = (
+    *("SUM", "PROD", "MAX", "MIN", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"),
+    *("MINLOC", "MAXLOC", "REPLACE", "NO_OP"),
+)
+NAMES = {getattr(MPI, name).handle: f"MPI_{name}" for name in _PREDEFINED}
 """The names of the predefined operators."""
 
 MOVES_ONLY = (MPI.REPLACE.handle, MPI.NO_OP.handle)
@@ -102,9 +103,7 @@ def _commutative(op: MPI.Op) -> bool:
     return bool(op.Is_commutative()) and op.handle not in MOVES_ONLY
 
 
-def _ufunc(
-    op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any
-) -> Callable[..., Any] | None:
+def _ufunc(op: MPI.Op, datatype: MPI.Datatype | None, dtype: Any) -> Callable[..., Any] | None:
     ufunc, kinds = UFUNCS.get(op.handle, (None, ""))
     if datatype is not None:
         return ufunc if dtype is not None and dtype.kind in kinds else None

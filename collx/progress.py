@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
     before: list[Bound]
     posts: list[Bound]
-    requests: list[MPI.Prequest]
+    requests: list[MPI.Request]
     during: list[Bound]
     window: int
 
@@ -57,7 +57,7 @@ def waits(phases: Iterable[Phase]) -> Iterator[Sequence[MPI.Request]]:
         for function, arguments in before:
             function(*arguments)
         if requests:
-            _startall(requests)
+            _startall(requests)  # type: ignore[arg-type]  # persistent ones
         elif posts:
             requests = yield from _post(posts, window)
         for function, arguments in during:
@@ -68,7 +68,7 @@ def waits(phases: Iterable[Phase]) -> Iterator[Sequence[MPI.Request]]:
 
 def _post(
     posts: Sequence[Bound], window: int
-) -> Generator[Sequence[MPI.Request], None, list[MPI.Prequest]]:
+) -> Generator[Sequence[MPI.Request], None, list[MPI.Request]]:
     """Post with at most `window` requests outstanding; returns those that still are."""
     requests = OneOf()
     for post, arguments in posts:

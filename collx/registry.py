@@ -209,9 +209,7 @@ def _inside(call: Call, family: str, ranks: range) -> Call:
     sizes: Sequence[int] | None = [*map(len, data.split(len(ranks)))]
     if family in ("gather", "scatter"):
         sizes = call.sizes and [call.sizes[rank] for rank in ranks]
-    return Call(
-        family, 0, len(ranks), input=data, sizes=sizes, commutative=call.commutative
-    )
+    return Call(family, 0, len(ranks), input=data, sizes=sizes, commutative=call.commutative)
 
 
 def alone(call: Call) -> Steps:

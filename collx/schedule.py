@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 INPUT, OUTPUT, SCRATCH = 0, 1, 2
@@ -84,7 +84,7 @@ class Region:
     def blocks(self, sizes: Iterable[int]) -> Blocks:
         """Consecutive blocks of these sizes."""
         ends = [0, *accumulate(sizes)]
-        return Blocks([self.part(a, b) for a, b in zip(ends, ends[1:], strict=False)])
+        return Blocks([self.part(a, b) for a, b in pairwise(ends)])
 
     def overlaps(self, other: Region) -> bool:
         """Whether the two regions have a cell in common."""
@@ -315,7 +315,7 @@ def as_round(yielded: Yielded) -> Round:
         return yielded
     if isinstance(yielded, ACTIONS):
         return Round((yielded,))
-    return Round(tuple(yielded))  # type: ignore[arg-type]
+    return Round(tuple(yielded))
 
 
 def rounds(steps: Steps) -> Schedule:

@@ -407,4 +407,3 @@ def _check_same(group: range, results: Sequence[Sequence[int]]) -> None:
                     f"rank {rank}, at the end: cell {cell} of the output has other brackets"
                     f" than on rank {group[0]}, against the promise SAME_BITS"
                 )
-

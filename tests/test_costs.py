@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,8 @@ from collx.cost import (
     parse_cost,
     stated,
 )
+from collx.neighborhood import with_graph
+from collx.patterns.neighbors import coordinates, listed, rank_at
 from collx.registry import Algorithm, Need, Promise, algorithms, everything
 from collx.schedule import EMPTY, TOKEN, Combine, Copy, Recv, RecvInts, Send, SendInts, Steps
 from collx.shapes import meets
@@ -245,3 +248,22 @@ def test_command_line_shows_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs a power of two" in printed or not any(
         Need.POWER_OF_TWO in a.needs for a in algorithms("allgather").values()
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "cells"), [("neighbor_alltoall", 54), ("neighbor_allgather", 26)]
+)
+def test_combining_on_a_torus_takes_six_messages_for_26_neighbors(family: str, cells: int) -> None:
+    dims = (4, 4, 4)
+    steps = [step for step in product((-1, 0, 1), repeat=3) if any(step)]
+    around = [
+        [rank_at([(a + b) % 4 for a, b in zip(coordinates(rank, dims), step, strict=True)], dims)
+         for step in steps]
+        for rank in range(64)
+    ]  # fmt: skip
+    neighbors = with_graph([listed(ranks[::-1], ranks) for ranks in around])
+    shape = Shape(family, 64, (1,) * 64, neighbors=neighbors)
+
+    assert count(algorithms(family)["linear"], shape).messages == 26
+    counted = count(algorithms(family)["combining"], shape, dims=dims)
+    assert (counted.rounds, counted.messages, counted.sent) == (3, 6, cells)

@@ -26,7 +26,7 @@ def comm() -> collx.Comm:
 
 
 def datatypes() -> Iterator[tuple[str, MPI.Datatype, int, list[int]]]:
-    """Name, datatype, its extent in integers, and where in an element its integers are, in order."""
+    """Name, datatype, its extent in integers, and where in an element its integers are."""
     yield "contiguous", INT.Create_contiguous(2), 2, [0, 1]
     yield "gap", INT.Create_vector(2, 1, 2), 3, [0, 2]
     yield "resized", INT.Create_vector(2, 1, 2).Create_resized(0, 40), 5, [0, 2]
@@ -183,9 +183,7 @@ def test_user_operators_on_types_with_gaps(comm, name) -> None:
         received, start = write("gap", np.full((2, 2), GUARD))
         method = getattr(comm, name.capitalize())
         try:
-            method(
-                spec("gap", sent, at, 2), spec("gap", received, start, 2), op=op, **keywords
-            )
+            method(spec("gap", sent, at, 2), spec("gap", received, start, 2), op=op, **keywords)
         except NeedsError:
             continue
         if len(ranks) and (name != "reduce" or RANK == 0):
@@ -207,7 +205,8 @@ def test_messages_longer_than_the_library_takes_are_cut(monkeypatch) -> None:
                 elif name == "allreduce":
                     total = np.zeros(100, int)
                     comm.Allreduce(mine, total, **keywords)
-                    np.testing.assert_array_equal(total, sum(np.arange(100) + r for r in range(SIZE)))
+                    want = sum(np.arange(100) + r for r in range(SIZE))
+                    np.testing.assert_array_equal(total, want)
                 else:
                     every = np.zeros((SIZE, 100), int)
                     comm.Allgather(mine, every, **keywords)

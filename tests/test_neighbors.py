@@ -289,6 +289,7 @@ def test_every_algorithm_gives_what_mpi_defines(topology, name) -> None:
             attempt(comm, case, pair)
 
 
+@pytest.mark.parametrize("topology", ["mesh", "graph", "sparse"], indirect=True)
 def test_duplicates_have_the_same_neighbors(topology) -> None:
     shape, _, comm = topology
     duplicate = comm.Dup()
@@ -298,6 +299,7 @@ def test_duplicates_have_the_same_neighbors(topology) -> None:
     duplicate.Free()
 
 
+@pytest.mark.parametrize("topology", ["torus", "star"], indirect=True)
 def test_in_place_is_refused(topology) -> None:
     _, _, comm = topology
     for name in NAMES:

@@ -53,6 +53,7 @@ def edge_items(graph: Graph) -> dict[Item, tuple[int, ...]]:
 
     Examples
     --------
+    >>> from collx.neighborhood import Edge
     >>> edge_items(((Edge(1), Edge(0)), ()))
     {(0, 1, 0): (1,), (0, 0, 0): (0,)}
     """
@@ -68,6 +69,7 @@ def source_items(graph: Graph) -> dict[Item, tuple[int, ...]]:
 
     Examples
     --------
+    >>> from collx.neighborhood import Edge
     >>> source_items(((Edge(1), Edge(1, 1), Edge(0)), ()))
     {(0,): (1, 0), (1,): ()}
     """
@@ -94,7 +96,7 @@ class ByDimension:
     Examples
     --------
     >>> ByDimension((2, 3), 6).stops(0, 5), ByDimension((3,), 5).stops(2, 3)
-    ([3, 3, 5], [2, 3])
+    ([0, 3, 5], [2, 3])
     """
 
     dims: tuple[int, ...]
@@ -178,6 +180,7 @@ class ByGroup:
 
     Examples
     --------
+    >>> from collx.neighborhood import Edge
     >>> graph = ((Edge(2), Edge(3)), (Edge(2), Edge(3)), (), (Edge(0),))
     >>> ByGroup(graph, 2).stops(0, 2), ByGroup(graph, 2).stops(0, 3), ByGroup(graph, 2).stops(3, 0)
     ([0, 2], [1, 3], [3, 0])
@@ -215,8 +218,9 @@ def journey(graph: Graph, each_edge: bool, way: Way) -> list[dict[int, Moves]]:
 
     Examples
     --------
+    >>> from collx.neighborhood import Edge
     >>> ring = tuple((Edge((rank + 1) % 4), Edge((rank - 1) % 4)) for rank in range(4))
-    >>> first, second = journey(ring, True, ByDimension((2, 2)))
+    >>> first, second = journey(ring, True, ByDimension((2, 2), 4))
     >>> first[1].sends, second[3].sends
     ({3: [(1, 2, 0)]}, {2: [(1, 2, 0), (3, 2, 0)]})
     """
