@@ -17,6 +17,8 @@ from collx.registry import Need, NeedsError, Promise
 pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
+FEW = WORLD.size <= 4
+"""Where ranks share cores only a little, every count, root and parameter is tried."""
 NAMES = [
     name
     for name in COLLECTIVES
@@ -73,10 +75,10 @@ def counts_to_try(name: str, size: int) -> list[list[int]]:
     """Elements of the block of each rank."""
     if name in VECTORS:
         ragged = [(7 * rank + 2) % 4 for rank in range(size)]
-        return [[1] * size, ragged, [300 * count for count in ragged]]
+        return [[1] * size, ragged, [300 * count for count in ragged]][0 if FEW else 1 :]
     if name.startswith(("gather", "scatter", "allgather", "alltoall", "reduce_scatter")):
-        return [[0] * size, [1] * size, [3] * size, [700] * size]
-    totals = (0, 1, size - 1, 2 * size + 3, 1500 * size)
+        return [[0] * size, [1] * size, [3] * size, [700] * size][0 if FEW else 2 :]
+    totals = (0, 1, size - 1, 2 * size + 3, 1500 * size)[0 if FEW else 3 :]
     return [[t // size + (r < t % size) for r in range(size)] for t in totals]
 
 
@@ -159,11 +161,13 @@ def algorithms_of(name: str) -> Iterator[str]:
     """All algorithms with default and declared parameters, and the one that collx chooses."""
     yield ""
     for algorithm in collx.available(name).values():
-        yield from map(str, algorithm.choices())
+        yield from map(str, algorithm.choices() if FEW else [algorithm.name])
 
 
 def roots(name: str) -> list[int]:
-    return sorted({0, WORLD.size - 1, WORLD.size // 2}) if COLLECTIVES[name].rooted else [0]
+    if not COLLECTIVES[name].rooted:
+        return [0]
+    return sorted({0, WORLD.size - 1, WORLD.size // 2}) if FEW else [WORLD.size - 2]
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in-place"])
@@ -426,7 +430,7 @@ def test_algorithms_that_look_at_nodes(nodes, monkeypatch) -> None:
     monkeypatch.setenv("COLLX_NODES", nodes)
     comm = collx.Comm(MPI.COMM_WORLD.Dup())
     for name in NAMES:
-        for counts in counts_to_try(name, comm.size)[1:3]:
+        for counts in counts_to_try(name, comm.size)[-2:-1]:
             root = comm.size - 1 if COLLECTIVES[name].rooted else 0
             want = expected(name, inputs(name, comm.size, counts), counts, comm.rank, root)
             for algorithm in collx.available(name).values():
