@@ -138,8 +138,8 @@ def rehearse(marked: Algorithm, parameters: Mapping[str, Any], call: Call) -> No
     need) may show in the schedules of some ranks only. This way all ranks raise the same error
     before any of them sends anything.
     """
-    if COLLECTIVES[call.collective].sparse:
-        return  # nothing inside
+    if COLLECTIVES[call.collective].sparse or call.root < 0:
+        return  # nothing inside, or nothing to do
     whole = max(len(call.input), len(call.output))
     sizes = call.sizes or [whole // call.size + (r < whole % call.size) for r in range(call.size)]
     shape = Shape(

@@ -166,6 +166,11 @@ def _two_ranks(facts: Facts) -> bool:
     return facts.size == 2
 
 
+def _blocks_up_to(nbytes: int) -> Callable[[Facts], bool]:
+    """Whether the bytes for one rank are few: then rounds cost more than bytes."""
+    return lambda facts: 0 <= facts.nbytes <= nbytes * facts.size
+
+
 def _up_to_ranks(size: int) -> Callable[[Facts], bool]:
     return lambda facts: facts.size <= size
 
@@ -202,11 +207,11 @@ RULES: dict[str, list[Rule]] = {
         Rule(_ordered, "recursive_doubling", "keeps the order of ranks"),
         Rule(_few_cells, "recursive_doubling", "too few elements to split"),
         Rule(_up_to(2048), "recursive_doubling", "short: fewest rounds"),
-        Rule(_up_to(262144), "rabenseifner", "medium: few rounds, each byte twice"),
+        Rule(_blocks_up_to(65536), "rabenseifner", "medium: few rounds, each byte twice"),
         Rule(_always, "ring", "long: each byte twice, neighbours only"),
     ],
     "allgather": [
-        Rule(_up_to(81920), "bruck", "short: fewest rounds"),
+        Rule(_blocks_up_to(32768), "bruck", "short: fewest rounds"),
         Rule(_always, "ring", "long: neighbours only"),
     ],
     "gather": [
@@ -226,7 +231,7 @@ RULES: dict[str, list[Rule]] = {
     ],
     "reduce_scatter": [
         Rule(_ordered, "butterfly", "keeps the order of ranks"),
-        Rule(_up_to(524288), "circulant", "fewest rounds, each byte once"),
+        Rule(_blocks_up_to(65536), "circulant", "fewest rounds, each byte once"),
         Rule(_always, "ring", "long: neighbours only"),
     ],
     "scan": [Rule(_always, "recursive_doubling", "fewest rounds")],

@@ -144,12 +144,6 @@ class Algorithm:
         """The needs that this call does not meet."""
         return [need for need in CHECKS if need in self.needs and not CHECKS[need][0](call)]
 
-    def require(self, call: Call) -> None:
-        """Raise a `NeedsError` if the call does not meet the needs."""
-        if unmet := self.unmet(call):
-            missing = " and ".join(CHECKS[need][1] for need in unmet)
-            raise NeedsError(f"{self.family} algorithm {self.name!r} needs {missing}")
-
     def choices(self) -> Iterator[Choice]:
         """Itself with default parameters, then with each other declared value of one parameter."""
         yield Choice(self.name)
@@ -168,29 +162,17 @@ class Algorithm:
         TypeError
             If there is no such parameter.
         """
-        self.require(call)
+        if unmet := self.unmet(call):
+            missing = " and ".join(CHECKS[need][1] for need in unmet)
+            raise NeedsError(f"{self.family} algorithm {self.name!r} needs {missing}")
         if unknown := parameters.keys() - self.defaults.keys():
             raise TypeError(
                 f"{self.family} algorithm {self.name!r} has no parameter {min(unknown)!r};"
                 f" it has: {', '.join(self.defaults) or 'none'}"
             )
-        if call.low:
-            self._require_inside(call, parameters)
         if call.ranks is None:
             return rounds(self._steps(call, parameters))
         return renumber(self._steps(call.inside(), parameters), call.ranks)
-
-    def _require_inside(self, call: Call, parameters: Mapping[str, Any]) -> None:
-        """Check the needs of what each of two groups does inside itself.
-
-        A parameter with the name of a family says what that is. All ranks check it, because those
-        of the other group would wait.
-        """
-        groups = (call.opposite,) if COLLECTIVES[self.family].rooted else (call.local, call.remote)
-        for family in self.defaults.keys() & set(FAMILIES):
-            marked, _ = find(family, parameters.get(family, self.defaults[family]))
-            for ranks in filter(None, groups):
-                marked.require(_inside(call, family, ranks))
 
     def _steps(self, call: Call, parameters: dict[str, Any]) -> Steps:
         if call.size == 1 and not COLLECTIVES[self.family].sparse:
@@ -201,15 +183,6 @@ class Algorithm:
             yield Copy(saved, call.input)
             call = call.with_input(saved)
         yield from self.function(call, **parameters)
-
-
-def _inside(call: Call, family: str, ranks: range) -> Call:
-    """What the ranks of one group make of a call between groups, as far as all ranks know it."""
-    data = call.input or call.output
-    sizes: Sequence[int] | None = [*map(len, data.split(len(ranks)))]
-    if family in ("gather", "scatter"):
-        sizes = call.sizes and [call.sizes[rank] for rank in ranks]
-    return Call(family, 0, len(ranks), input=data, sizes=sizes, commutative=call.commutative)
 
 
 def alone(call: Call) -> Steps:

@@ -214,10 +214,8 @@ class Symbolic:
             if isinstance(action, Copy):
                 memory.write(action.into, memory.read(action.source))
             elif isinstance(action, Combine):
-                self._combine(memory, action)
-
-    def _combine(self, memory: Memory, action: Combine) -> None:
-        self._apply(memory, action.into, memory.read(action.left), memory.read(action.right))
+                left, right = memory.read(action.left), memory.read(action.right)
+                self._apply(memory, action.into, left, right)
 
     def _apply(self, memory: Memory, into: Region, left: list[int], right: list[int]) -> None:
         if not len(left) == len(right) == len(into):
@@ -278,9 +276,8 @@ def check_conflicts(actions: Sequence[Action]) -> None:
             current, furthest = buffer, [(0, EMPTY)] * len(_CLASH)
         for other in _CLASH[use]:
             if furthest[other][0] > start:
-                (doing, what), (_, flying) = sorted(
-                    [(use, region), (other, furthest[other][1])], key=itemgetter(0), reverse=True
-                )
+                both = [(use, region), (other, furthest[other][1])]
+                (_, flying), (doing, what) = sorted(both, key=itemgetter(0))
                 raise Fault(f"{_VERBS[doing]} {what} while {flying} is in flight")
         if stop > furthest[use][0]:
             furthest[use] = stop, region
@@ -330,18 +327,12 @@ def verify(
             schedules = [lowered(schedule, Slots()) for schedule in schedules]
         Interleaving(schedules, symbolic).run()
         _check_results(symbolic, shape, Promise.SAME_BITS in algorithm.promises)
-    except Fault as fault:
-        raise Fault(f"{_what(algorithm, parameters)}, {describe(shape)}: {fault}") from None
     except NeedsError:
         raise
     except Exception as error:
-        raise Fault(
-            f"{_what(algorithm, parameters)}, {describe(shape)}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _what(algorithm: Algorithm, parameters: dict[str, Any]) -> str:
-    return f"{algorithm.family}.{Choice(algorithm.name, tuple(parameters.items()))}"
+        what = f"{algorithm.family}.{Choice(algorithm.name, tuple(parameters.items()))}"
+        kind = "" if isinstance(error, Fault) else f"{type(error).__name__}: "
+        raise Fault(f"{what}, {describe(shape)}: {kind}{error}") from error
 
 
 def describe(shape: Shape) -> str:
@@ -400,9 +391,8 @@ def _check_results(symbolic: Symbolic, shape: Shape, same_bits: bool) -> None:
 
 def _check_same(group: range, results: Sequence[Sequence[int]]) -> None:
     for rank in group:
-        pairs = zip(results[rank], results[group[0]], strict=True)
-        for cell, (number, first) in enumerate(pairs):
-            if number != first:
+        for cell, number in enumerate(results[rank]):
+            if number != results[group[0]][cell]:
                 raise Fault(
                     f"rank {rank}, at the end: cell {cell} of the output has other brackets"
                     f" than on rank {group[0]}, against the promise SAME_BITS"

@@ -152,8 +152,9 @@ class Problem:
 def roots(name: str, groups: Groups) -> list[int]:
     if not COLLECTIVES[f"inter_{name}"].rooted:
         return [0]
-    some = {0, len(groups.ours) - 1, WORLD.size // 2, WORLD.size - 1}
-    return [*range(WORLD.size)] if WORLD.size <= 5 else sorted(some)
+    if WORLD.size <= 5:
+        return [*range(WORLD.size)]
+    return sorted({0, max(groups.ours.start, groups.theirs.start), WORLD.size - 1})
 
 
 def choices(name: str) -> Iterator[dict[str, str]]:

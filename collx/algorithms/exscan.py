@@ -7,14 +7,13 @@ from collections.abc import Generator
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.patterns.digits import neighbors_by_node, weights
-from collx.patterns.trees import Tree, in_order
+from collx.patterns.prefixes import doubly_pipelined, in_two_trees
 from collx.registry import Need, algorithm, run
 from collx.schedule import (
     EMPTY,
     Action,
     Answer,
     Combine,
-    Copy,
     Recv,
     Region,
     Send,
@@ -168,70 +167,16 @@ def tree(call: Call, segment: int = 0) -> Steps:
     yield from doubly_pipelined(call, segment, inclusive=False)
 
 
-def doubly_pipelined(call: Call, segment: int, inclusive: bool) -> Steps:
-    """For each segment, swap messages with the left child, the right child and the parent in turn.
+@algorithm(needs=Need.SEPARATE_BUFFERS, covers=("two trees: segment=8K",), segment=(8192, 65536))
+def double_tree(call: Call, segment: int = 0) -> Steps:
+    """Half of the vector in each of two trees: totals go up while prefixes come down.
 
-    A total of a later segment goes up against a prefix of an earlier one.
+    Ranks that have children in one tree have none in the other (but one, if P is odd).
+
+    Cost: rounds <= 4 * floor(log2(P + 1)) + 2 * ceil(n / 2 / m), sent <= 2 * n, combined <= 3 * n
+    Reference: Sanders, Speck, Träff 2009.
     """
-    cells = call.segment_cells(segment)
-    (parent, children), depth, first, last = _place(call.rank, call.size)
-    left = next((child for child in children if child < call.rank), None)
-    right = next((child for child in children if child > call.rank), None)
-    own, out = call.input.segments(cells), call.output.segments(cells)
-
-    def buffer() -> list[Region]:
-        return call.scratch(len(call.input)).segments(cells)
-
-    # What each buffer holds: the total of the left child, that and the own value, the total of the
-    # subtree, all before the subtree, all before the right child.
-    lower = [] if left is None else buffer() if inclusive else out
-    head = own if left is None else out if inclusive else buffer()
-    total = [] if last else head if right is None else buffer()
-    before = [] if first else out if left is None and not inclusive else buffer()
-    after = out if inclusive else head if first else buffer()
-    for j in range(len(own) + depth + 1):
-        done = j - depth
-        below = j < len(own) or 0 < done <= len(own)
-        if left is not None and below:
-            yield Recv(_at(lower, j), source=left), Send(_at(before, done - 1), to=left)
-            yield Combine(_at(head, j), _at(lower, j), _at(own, j))
-        if right is not None and below:
-            partial = _at([] if last else head, j)
-            yield (
-                Recv(_at(total, j), source=right, left=partial),
-                Send(_at(after, done - 1), to=right),
-            )
-        if parent is not None and (j < len(own) or 0 <= done < len(own)):
-            yield Send(_at(total, j), to=parent), Recv(_at(before, done), source=parent)
-        if inclusive:
-            whole = [head] if first else [before, head]
-            yield _into(_at(out, done), *(_at(part, done) for part in whole))
-            continue
-        if left is not None and not first:
-            yield Combine(_at(out, done), _at(before, done), _at(lower, done))
-        if right is not None and not first:
-            yield Combine(_at(after, done), _at(before, done), _at(head, done))
-
-
-def _place(rank: int, size: int) -> tuple[Tree, int, bool, bool]:
-    """Give the place of a rank, its depth, and if its subtree has the first or the last rank."""
-    place, depth, above = in_order(rank, size), 0, in_order(rank, size).parent
-    while above is not None:
-        depth, above = depth + 1, in_order(above, size).parent
-    lowest_bit = (rank + 1) & -(rank + 1)
-    return place, depth, rank + 1 == lowest_bit, rank + 1 + lowest_bit > size
-
-
-def _at(segments: list[Region], index: int) -> Region:
-    """Give a segment, or nothing where there is none."""
-    return segments[index] if 0 <= index < len(segments) else EMPTY
-
-
-def _into(into: Region, left: Region, right: Region | None = None) -> list[Action]:
-    """Combine, or copy where there is only one operand and it is elsewhere."""
-    if right is not None:
-        return [Combine(into, left, right)]
-    return [] if into == left else [Copy(into, left)]
+    yield from in_two_trees(call, segment, inclusive=False)
 
 
 @algorithm(

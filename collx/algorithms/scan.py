@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collx.algorithms.exscan import carry, carry_in_lanes, doubly_pipelined
+from collx.algorithms.exscan import carry, carry_in_lanes
 from collx.choice import Choice
 from collx.collectives import Call
 from collx.patterns.digits import neighbors_by_node, weights
+from collx.patterns.prefixes import doubly_pipelined, in_two_trees
 from collx.registry import Need, algorithm, run
 from collx.schedule import EMPTY, Action, Combine, Copy, Recv, Send, Steps
 
@@ -129,6 +130,18 @@ def tree(call: Call, segment: int = 0) -> Steps:
     Reference: Sanders, Traff 2006.
     """
     yield from doubly_pipelined(call, segment, inclusive=True)
+
+
+@algorithm(covers=("two trees: segment=8K",), segment=(8192, 65536))
+def double_tree(call: Call, segment: int = 0) -> Steps:
+    """Half of the vector in each of two trees: totals go up while prefixes come down.
+
+    Ranks that have children in one tree have none in the other (but one, if P is odd).
+
+    Cost: rounds <= 4 * floor(log2(P + 1)) + 2 * ceil(n / 2 / m), sent <= 2 * n, combined <= 3 * n
+    Reference: Sanders, Speck, Träff 2009.
+    """
+    yield from in_two_trees(call, segment, inclusive=True)
 
 
 @algorithm(
