@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from mpi4py import MPI
 
-from collx.arguments import Arguments, between
+from collx.arguments import Arguments
 from collx.buffers import simple
 from collx.choice import Choice
 from collx.choose import settings
 from collx.collectives import COLLECTIVES
+from collx.intercomm import BetweenGroups
 from collx.prepare import prepare, staged_if_small
 from collx.state import State, state_of
 from collx.topology import NeighborCollectives
@@ -305,49 +306,12 @@ class Distgraphcomm(Comm, NeighborCollectives, MPI.Distgraphcomm):
     """A communicator with a distributed graph topology and collx's collectives."""
 
 
-class _Undefined:
-    """A method that MPI does not define on this kind of communicator."""
-
-    def __get__(self, instance: object, owner: object = None) -> Any:
-        raise AttributeError
-
-
 @_kind(MPI.Intercomm)
-class Intercomm(Comm, MPI.Intercomm):
+class Intercomm(BetweenGroups, Comm, MPI.Intercomm):
     """An inter-communicator with collx's collectives: what one group gives the other one gets.
 
     The groups are merged at the first collective; all ranks of both must call it through collx.
     """
-
-    Scan = Exscan = _Undefined()
-
-    def _call(
-        self,
-        collective: str,
-        send: Spec,
-        recv: Spec,
-        algorithm: Algorithm,
-        root: int = 0,
-        op: MPI.Op | None = None,
-        counts: Sequence[int] | None = None,
-    ) -> None:
-        try:
-            call = self._between(collective, send, recv, root)
-        except MPI.Exception as error:
-            MPI.Intercomm.Call_errhandler(self, error.Get_error_code())
-            raise
-        super()._call(call.collective, call.send, call.recv, algorithm, call.root, op, counts)
-
-    def _between(self, collective: str, send: Spec, recv: Spec, root: int) -> Arguments:
-        state = self._state
-        arguments = Arguments(collective, send, recv, root, low=state.low)
-        return between(arguments, state.rank, state.size)
-
-    def _at(self, root: int, buffer: Spec) -> Spec:
-        return buffer
-
-    def _counts(self, send: Spec, recv: Spec) -> list[int]:
-        raise ValueError("Reduce_scatter on an inter-communicator needs recvcounts")
 
 
 KINDS = (Cartcomm, Graphcomm, Distgraphcomm, Intracomm, Intercomm)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from collx.buffers import Kind
 from collx.lowering import Slots, chunk, lower
+from collx.memory import NO_MEMORY, Cells, Storage, at_address, copy_typed
 from collx.operators import Operator
 from collx.progress import Bound, Operation, Phase, run
 from collx.schedule import (
@@ -40,63 +40,6 @@ SMALL_BYTES = 4096
 """Up to this size NumPy combines faster into a third buffer than into an operand."""
 KEPT_SCRATCH = 2**26
 """Bytes of scratch that all plans together keep from one call to the next."""
-
-
-class Storage(NamedTuple):
-    """Memory of one buffer of a call.
-
-    Attributes
-    ----------
-    memory : MPI.buffer
-        Its bytes.
-    raw, array : numpy.ndarray
-        The same as bytes, and as elements to compute with (None where NumPy cannot).
-    origin : int
-        The address of cell 0.
-    """
-
-    memory: MPI.buffer
-    raw: np.ndarray[Any, Any]
-    array: np.ndarray[Any, Any] | None
-    origin: int
-
-
-class Cells(NamedTuple):
-    """What a cell is in memory: a byte (no kind) or an element of a datatype."""
-
-    unit: int
-    kind: Kind | None
-
-    @property
-    def gaps(self) -> bool:
-        """Whether only MPI knows which bytes of a cell are data."""
-        return self.kind is not None and not self.kind.dense
-
-    def storage(self, memory: MPI.buffer) -> Storage:
-        """Make memory usable; cell 0 is at its beginning."""
-        raw = _NO_BYTES
-        if memory.nbytes:
-            raw = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
-        dtype = self.kind.dtype if self.kind is not None else None
-        array = None
-        if dtype is not None:
-            array = raw[: memory.nbytes // self.unit * self.unit].view(dtype)
-        return Storage(memory, raw, array, memory.address)
-
-    def scratch(self, cells: int) -> Storage:
-        """New memory for this many cells."""
-        if not self.gaps:
-            return self.storage(MPI.buffer.frombuffer(np.empty(cells * self.unit, np.uint8)))
-        assert self.kind is not None
-        reach = max(self.kind.true_extent, self.unit) + (cells - 1) * abs(self.unit)
-        memory = MPI.buffer.frombuffer(np.zeros(max(reach, 0), np.uint8))
-        storage = self.storage(memory)
-        return storage._replace(origin=storage.origin - self.kind.lower)
-
-
-_NO_BYTES: np.ndarray[Any, Any] = np.empty(0, np.uint8)
-_NO_MEMORY = MPI.buffer.allocate(0)
-BYTES = Cells(1, None)
 
 
 class Binder:
@@ -155,13 +98,13 @@ class Binder:
     def _message(self, region: Region) -> Any:
         """What mpi4py takes for this region."""
         if not region.pieces:
-            return _NO_MEMORY
+            return NO_MEMORY
         buffer, start, stop = region.pieces[0]
         store, unit = self.stores[buffer], self.cells.unit
         if not self.cells.gaps:
             return store.memory[start * unit : stop * unit]
         assert self.cells.kind is not None
-        return [_at(store.origin + start * unit), stop - start, self.cells.kind.datatype]
+        return [at_address(store.origin + start * unit), stop - start, self.cells.kind.datatype]
 
     def _local(self, action: Copy | Combine) -> Bound:
         if isinstance(action, Copy):
@@ -174,7 +117,7 @@ class Binder:
 
     def _copy(self, into: Region, source: Region) -> Bound:
         if self.cells.gaps:
-            return _copy_typed, (self._message(into), self._message(source))
+            return copy_typed, (self._message(into), self._message(source))
         return np.copyto, (self._raw(into), self._raw(source))
 
     def _raw(self, region: Region) -> np.ndarray[Any, Any]:
@@ -217,7 +160,7 @@ class Binder:
         buffer, start, stop = region.pieces[0]
         assert self.cells.kind is not None
         address = self.stores[buffer].origin + start * self.cells.unit
-        return [_at(address), stop - start, self.cells.kind.datatype]
+        return [at_address(address), stop - start, self.cells.kind.datatype]
 
 
 def _sends_last(action: Any) -> bool:
@@ -225,29 +168,9 @@ def _sends_last(action: Any) -> bool:
     return isinstance(action, (Send, SendInts))
 
 
-def _at(address: int) -> MPI.buffer:
-    """Memory at an address, of which only the address matters."""
-    return MPI.buffer.fromaddress(address, 1)
-
-
 def _in_turn(steps: Sequence[Bound]) -> None:
     for function, arguments in steps:
         function(*arguments)
-
-
-def _copy_typed(into: Any, source: Any) -> None:
-    """Copy elements with gaps, leaving the gaps alone."""
-    private_self().Sendrecv(source, 0, 0, into, 0, 0)
-
-
-_PRIVATE_SELF: list[MPI.Intracomm] = []
-
-
-def private_self() -> MPI.Intracomm:
-    """A communicator of this process alone that no user sees."""
-    if not _PRIVATE_SELF:
-        _PRIVATE_SELF.append(MPI.COMM_SELF.Dup())
-    return _PRIVATE_SELF[0]
 
 
 class Plan:

@@ -10,8 +10,9 @@ from mpi4py import MPI
 from collx.arguments import Arguments, Sides
 from collx.buffers import Kind, Message, Packing, packing
 from collx.collectives import COLLECTIVES, both_groups
-from collx.engine import BYTES, LARGEST_MESSAGE, Cells, private_self
+from collx.engine import LARGEST_MESSAGE
 from collx.errors import Error
+from collx.memory import BYTES, Cells, private_self
 from collx.schedule import EMPTY, INPUT, OUTPUT, Blocks, Region
 
 

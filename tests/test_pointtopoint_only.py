@@ -39,6 +39,23 @@ for collective, args in arguments.items():
     for algorithm in collx.available(collective):
         with suppress(NeedsError):
             getattr(comm, collective.capitalize())(*args, algorithm=algorithm)
+
+first = comm.rank == 0
+between = comm.Split(first).Create_intercomm(0, comm, int(first))
+theirs = np.empty(4 * between.Get_remote_size())
+root = MPI.ROOT if first else 0
+arguments = {
+    "barrier": (),
+    "bcast": (one, root),
+    "gather": (one, theirs, root),
+    "allgather": (one, theirs),
+    "alltoall": (theirs.copy(), theirs),
+    "reduce": (one, np.empty(4), MPI.SUM, root),
+    "allreduce": (one, np.empty(4)),
+}
+for collective, args in arguments.items():
+    for algorithm in collx.available(f"inter_{collective}"):
+        getattr(between, collective.capitalize())(*args, algorithm=algorithm)
 """
 
 
