@@ -21,23 +21,26 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: bench test suite check thorough docs clean
+.PHONY: bench test pure suite check thorough docs clean
 .NOTPARALLEL:
 
 bench: $(READY)
 	mpiexec -n $(NP) python -m collx.bench $(ARGS)
 
-test: $(ENVIRONMENTS:%=test-%)
+test:
+	$(MAKE) pure MPI=$(firstword $(ENVIRONMENTS))
+	for mpi in $(ENVIRONMENTS); do $(MAKE) suite MPI=$$mpi || exit; done
 
-test-%:
-	$(MAKE) suite MPI=$*
+pure: $(READY)
+	python -m collx verify
+	python -m pytest -q tests/pure collx
 
 suite: export MPIEXEC_TIMEOUT := 3600
 suite: export OMPI_MCA_mpi_yield_when_idle := 1
 suite: $(READY)
-	python -m pytest -q -m "not mpi"
+	python -m pytest -q -m "not mpi" --ignore tests/pure tests
 	for n in $(SIZES); do \
-	    mpiexec -n $$n python -m pytest -q -x --with-mpi -m mpi tests || exit; \
+	    mpiexec -n $$n python -m pytest -q -x --with-mpi -m mpi --ignore tests/pure tests || exit; \
 	done
 
 check: $(READY)
@@ -47,7 +50,7 @@ check: $(READY)
 
 thorough: $(READY)
 	python -m collx verify --max-size 128
-	HYPOTHESIS_PROFILE=thorough python -m pytest -q -m "not mpi"
+	HYPOTHESIS_PROFILE=thorough python -m pytest -q tests/pure
 
 docs: $(READY)
 	pip install -q -e .[docs]

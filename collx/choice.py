@@ -76,7 +76,7 @@ def _plain_numbers(text: str) -> str:
 
 def _value(node: ast.expr) -> Value:
     match node:
-        case ast.Constant(value=int(number)):
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return number
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
             return -number
@@ -85,7 +85,9 @@ def _value(node: ast.expr) -> Value:
         case ast.Tuple(elts=elements):
             return tuple(_integer(element) for element in elements)
         case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
-            return Choice(name, tuple((str(k.arg), _value(k.value)) for k in keywords))
+            items = tuple((str(keyword.arg), _value(keyword.value)) for keyword in keywords)
+            if len(dict(items)) == len(items):
+                return Choice(name, items)
     raise ValueError(ast.dump(node))
 
 

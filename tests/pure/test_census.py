@@ -14,7 +14,7 @@ from collx.pages import PAGES, costs_page
 from collx.registry import Algorithm, everything
 
 ALGORITHMS = {f"{a.family}.{a.name}": a for a in everything()}
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_census_is_complete() -> None:
