@@ -75,7 +75,13 @@ def _parser() -> argparse.ArgumentParser:
     costs.add_argument("--sizes", type=_sizes, default=(7, 8, 64), help="numbers of ranks")
     documents = commands.add_parser("docs", help="write the pages that follow from the code")
     documents.add_argument("directory", type=Path, nargs="?", default=Path("docs"), metavar="DIR")
-    documents.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES))
+    documents.add_argument(
+        "--pages",
+        nargs="+",
+        choices=PAGES,
+        default=list(PAGES),
+        help="only these (costs takes a minute)",
+    )
     documents.set_defaults(command=write_pages, collective=None)
     return parser
 

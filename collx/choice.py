@@ -76,7 +76,7 @@ def _plain_numbers(text: str) -> str:
 
 def _value(node: ast.expr) -> Value:
     match node:
-        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+        case ast.Constant(value=int(number)):  # True and False as well
             return number
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
             return -number

@@ -32,11 +32,14 @@ class Settings:
         Whether ranks compare their arguments before each call.
     reproducible : bool
         Whether only algorithms are chosen whose bits depend on neither layout nor timing.
+    event_driven : bool
+        Whether actions start as soon as what they wait for is done, and not round by round.
     """
 
     choices: Mapping[str, Choice]
     check: bool = False
     reproducible: bool = False
+    event_driven: bool = False
 
 
 NO_SETTINGS = Settings({}, os.environ.get("COLLX_CHECK", "0") not in ("", "0"))
@@ -46,7 +49,11 @@ settings: ContextVar[Settings] = ContextVar("collx settings", default=NO_SETTING
 
 @contextmanager
 def using(
-    *, check: bool | None = None, reproducible: bool | None = None, **choices: str
+    *,
+    check: bool | None = None,
+    reproducible: bool | None = None,
+    event_driven: bool | None = None,
+    **choices: str,
 ) -> Iterator[None]:
     """Choose algorithms, or how calls are made, for a while.
 
@@ -59,6 +66,9 @@ def using(
         Take only algorithms that give the same bits on all ranks and whatever the placement of
         ranks on nodes. No algorithm here depends on timing. An algorithm asked for by name is
         taken as it is.
+    event_driven
+        Start each message and each local operation as soon as what it waits for is done, whatever
+        the round. The results are the same, bit for bit.
     **choices
         For each collective (or family) the algorithm, for example
         `allreduce="ring(segment=64K)"`. All ranks must say the same.
@@ -81,6 +91,7 @@ def using(
             {**old.choices, **checked},
             old.check if check is None else check,
             old.reproducible if reproducible is None else reproducible,
+            old.event_driven if event_driven is None else event_driven,
         )
     )
     try:
@@ -92,10 +103,9 @@ def using(
 _SETTINGS: dict[Hashable, Settings] = {}
 
 
-def _same_object(choices: Mapping[str, Choice], check: bool, reproducible: bool) -> Settings:
+def _same_object(choices: Mapping[str, Choice], *flags: bool) -> Settings:
     """Equal settings are one object, so that calls prepared under them are found again."""
-    key = (frozenset(choices.items()), check, reproducible)
-    return _SETTINGS.setdefault(key, Settings(choices, check, reproducible))
+    return _SETTINGS.setdefault((frozenset(choices.items()), flags), Settings(choices, *flags))
 
 
 def _checked(collective: str, text: str | Choice) -> Choice:

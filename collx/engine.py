@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from collx.dependencies import refined
+from collx.events import Graph
 from collx.lowering import Slots, chunk, lower
 from collx.memory import NO_MEMORY, Cells, Storage, at_address, copy_typed
 from collx.operators import Operator
-from collx.progress import Bound, Operation, Phase, run
+from collx.progress import Bound, Operation, Phase, Phases, run
 from collx.schedule import (
     INPUT,
     OUTPUT,
@@ -57,9 +59,18 @@ class Binder:
         self.tag = tag
         self.incoming: list[np.ndarray[Any, Any]] = []
 
-    def phases(self, rounds: Iterable[Round], *, persistent: bool = False) -> list[Phase]:
+    def graph(self, rounds: Iterable[Round]) -> Graph:
+        """Bind the actions of rounds, to be started as soon as what they wait for is done."""
+        steps = refined(rounds)
+        return Graph(steps, [self._bound(step.action) for step in steps])
+
+    def _bound(self, action: Any) -> Bound:
+        local = isinstance(action, (Copy, Combine))
+        return self._local(action) if local else self._post(action, False)
+
+    def phases(self, rounds: Iterable[Round], *, persistent: bool = False) -> Phases:
         """Bind rounds; with `persistent` transfers become persistent requests."""
-        phases: list[Phase] = []
+        phases = Phases()
         before: list[Bound] = []
         for round_ in rounds:
             local = [self._local(a) for a in round_.actions if isinstance(a, (Copy, Combine))]
@@ -182,6 +193,9 @@ class Plan:
         Gives a new schedule of this rank, and the scratch sizes as they grow.
     cells, operator
         What a cell is, and how two are combined.
+    event_driven
+        Whether actions start as soon as what they wait for is done, and not round by round. (With
+        windows, or in schedules that depend on data, they start round by round all the same.)
     """
 
     kept_bytes = 0
@@ -193,12 +207,14 @@ class Plan:
         generate: Callable[[], tuple[Schedule, Callable[[], Sequence[int]]]],
         cells: Cells,
         operator: Operator | None,
+        event_driven: bool = False,
     ) -> None:
         self.cells, self.operator, self._generate = cells, operator, generate
+        self.event_driven = event_driven
         self.rounds: list[Round] | None = self._lowered()
         self._scratch: dict[int, Storage] | None = None
         self._bound_to: tuple[int, int] | None = None
-        self._bound: list[Phase] = []
+        self._bound: Phases | Graph = Phases()
 
     def _lowered(self) -> list[Round] | None:
         """All rounds lowered, or None if the schedule depends on data."""
@@ -249,27 +265,26 @@ class Plan:
             return
         addresses = (input.address, output.address)
         if addresses != self._bound_to:
-            phases = self._bind(comm, _borrowed(input), _borrowed(output))
+            bound = self._bind(comm, _borrowed(input), _borrowed(output))
             if self._scratch is None:
-                run(phases)
+                run(bound.waits())
                 return
-            self._bound_to, self._bound = addresses, phases
-        run(self._bound)
+            self._bound_to, self._bound = addresses, bound
+        run(self._bound.waits())
 
     def _bind(
-        self,
-        comm: MPI.Comm,
-        input: MPI.buffer,
-        output: MPI.buffer,
-        *,
-        persistent: bool = False,
-        tag: int = 0,
-    ) -> list[Phase]:
+        self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer, tag: int = 0
+    ) -> Phases | Graph:
         assert self.rounds is not None
+        binder = self._binder(comm, input, output, tag)
+        if self.event_driven and not any(round_.window for round_ in self.rounds):
+            return binder.graph(self.rounds)
+        return binder.phases(self.rounds)
+
+    def _binder(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer, tag: int) -> Binder:
         stores = {INPUT: self.cells.storage(input), OUTPUT: self.cells.storage(output)}
         stores.update(self.scratch())
-        binder = Binder(comm, self.cells, self.operator, stores, tag)
-        return binder.phases(self.rounds, persistent=persistent)
+        return Binder(comm, self.cells, self.operator, stores, tag)
 
     def _run_live(self, comm: MPI.Comm, stores: dict[int, Storage]) -> None:
         """Run round by round, giving the algorithm the integers that it received."""
@@ -286,7 +301,7 @@ class Plan:
                 if number not in stores or (number < 0 and self._short(stores[number], cells)):
                     stores[number] = self.cells.scratch(cells)
             binder = Binder(comm, self.cells, self.operator, stores)
-            run(binder.phases(parts))
+            run(binder.phases(parts).waits())
             answer = [tuple(numbers.tolist()) for numbers in binder.incoming]
 
     def _short(self, store: Storage, cells: int) -> bool:
@@ -303,7 +318,7 @@ class Plan:
             The first tag; it takes one for each lane (`lanes`). While the operation is under way
             neither its plan nor the memory may be used for another.
         """
-        return Operation(self._bind(comm, input, output, tag=tag))
+        return Operation(self._bind(comm, input, output, tag).waits())
 
     @property
     def lanes(self) -> int:
@@ -311,9 +326,10 @@ class Plan:
         lanes = [getattr(a, "lane", 0) for round_ in self.rounds or () for a in round_.actions]
         return max(lanes, default=0) + 1
 
-    def stage(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> list[Phase]:
+    def stage(self, comm: MPI.Comm, input: MPI.buffer, output: MPI.buffer) -> Phases:
         """Bind once to memory that stays, with persistent requests."""
-        return self._bind(comm, input, output, persistent=True)
+        assert self.rounds is not None
+        return self._binder(comm, input, output, 0).phases(self.rounds, persistent=True)
 
 
 def _borrowed(memory: MPI.buffer) -> MPI.buffer:

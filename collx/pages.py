@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from collx.census import Row, covering, rows
-from collx.collectives import COLLECTIVES, FAMILIES, Shape
-from collx.cost import Bound, TooLong, count, equal_blocks, evaluate, lower_bound, stated
-from collx.registry import CHECKS, Algorithm, Need, NeedsError, Promise, algorithms
+from collx.collectives import COLLECTIVES, FAMILIES, Shape, call_of
+from collx.cost import Bound, count, equal_blocks, evaluate, lower_bound, stated
+from collx.registry import CHECKS, Algorithm, Need, Promise, algorithms
 
 GENERATED = "<!-- Written by `python -m collx docs`: change the code, not this page. -->"
 SIZES = (7, 8, 64, 1000)
 CELLS_PER_RANK = 120
 RANKS_PER_NODE = 8
-MOST_ACTIONS = 25_000
-"""Actions of all ranks together that the page of costs counts on more than `COUNTED` ranks."""
 COUNTED = 64
+"""Most ranks on which the page of costs counts; on more it takes what is stated."""
 
 
 def _page(title: str, text: str, body: Iterable[str]) -> str:
@@ -203,10 +202,11 @@ def costs_page(sizes: Sequence[int] = SIZES, families: Sequence[str] = FAMILIES)
     rank sends or receives (whichever is more), with default parameters and {CELLS_PER_RANK}
     elements per rank, of 8 bytes in reductions and of 1 byte elsewhere. `2 x 3` means 2 rounds with
     up to 3 messages at a time each way. The algorithms that look at nodes see {RANKS_PER_NODE}
-    ranks on each. The numbers are counted on the schedules of all ranks. Those with = or ≤ would
-    take too long to count: they follow from the formulas in the docstrings (bytes sent). **Bold**
-    is what no algorithm can do with less, in rounds with as many messages at a time (the first
-    line: with one); ★ marks an algorithm that is so in both wherever it was counted."""
+    ranks on each. The numbers are counted on the schedules of all ranks, but on more than {COUNTED}
+    ranks, where that takes too long: there they follow from the formulas in the docstrings, exactly
+    (=) or at most (≤), and the bytes are those sent. **Bold** is what no algorithm can do with
+    less, in rounds with as many messages at a time (the first line: with one); ★ marks an algorithm
+    that is so in both wherever it was counted."""
     body: list[str] = []
     known = [(family, a) for family, found in _families() for a in found if family in families]
     tasks = [(family, a.name, size) for family, a in known for size in sizes]
@@ -237,13 +237,12 @@ def _cost_entry(task: tuple[str, str, int]) -> str:
     """Give the rounds and bytes of an algorithm, in bold where none can do with less."""
     family, name, size = task
     algorithm, cell = algorithms(family)[name], _cell(family)
-    try:
-        limit = MOST_ACTIONS if size > COUNTED else 10**8
-        counted = count(algorithm, _on_nodes(algorithm, size), limit=limit)
-    except NeedsError as error:
-        return str(error).partition(f"{name!r} ")[2]
-    except TooLong:
+    shape = _on_nodes(algorithm, size)
+    if unmet := algorithm.unmet(call_of(shape, 0)):
+        return "needs " + " and ".join(CHECKS[need][1] for need in unmet)
+    if size > COUNTED:
         return _stated_entry(algorithm, size, cell)
+    counted = count(algorithm, shape)
     bound = _bound(family, size, counted.ports)
     rounds = _bold(counted.rounds, counted.rounds <= bound.rounds)
     together = f" x {counted.ports}" if counted.ports > 1 else ""
@@ -262,12 +261,12 @@ def _bold(value: int, met: bool) -> str:
 
 
 def _stated_entry(algorithm: Algorithm, size: int, cell: int) -> str:
-    entries = {}
+    entries = {"sent": "= 0"}  # barriers do not state it
     for name, relation, expression in stated(algorithm):
         value = evaluate(expression, size, CELLS_PER_RANK * size, algorithm.defaults, cell)
         sign = "≤" if relation == "<=" else "="
         entries[name] = f"{sign} {value * (cell if name == 'sent' else 1):.0f}"
-    return ", ".join(entries.get(name, "?") for name in ("rounds", "sent"))
+    return f"{entries['rounds']}, {entries['sent']}"
 
 
 # -- all of them -----------------------------------------------------------------------------------

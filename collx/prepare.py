@@ -31,7 +31,7 @@ from collx.layout import (
     without_memory,
 )
 from collx.operators import Operator, operator_for
-from collx.progress import Phase, run
+from collx.progress import run
 from collx.registry import Need, find
 from collx.schedule import Schedule
 from collx.state import State
@@ -154,7 +154,7 @@ class Staged(Entry):
             _NOTHING if array is None else MPI.buffer.frombuffer(array)
             for array in (self._input, self._output)
         ]
-        self._phases: list[Phase] = plan.stage(state.comm, *memory)
+        self._phases = plan.stage(state.comm, *memory)
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Copy in, run, copy out."""
@@ -162,7 +162,7 @@ class Staged(Entry):
             self._input[...] = send
         if self._loads_output:
             self._output[...] = recv
-        self._inside(run, self._phases)
+        self._inside(run, self._phases.waits())
         if self._stores:
             recv[...] = self._output
 
@@ -171,7 +171,7 @@ class Staged(Entry):
         for phase in self._phases:
             for request in phase.requests:
                 request.Free()
-        self._phases = []
+        self._phases.clear()
 
 
 def _copy_of(buffer: Any) -> Any:
@@ -277,14 +277,14 @@ def _plan(
         call = _call(state, arguments, layout, operator, nodes)
         return marked(call, **parameters), lambda: call.scratch_sizes
 
-    return Plan(generate, layout.cells, operator)
+    return Plan(generate, layout.cells, operator, settings.get().event_driven)
 
 
 def staged_if_small(entry: Entry, arguments: Arguments) -> Entry:
     """The same call staged, if it is small and its buffers are simple."""
     plan = entry.plan
     plain = all(_is_plain(buffer) for buffer in (arguments.send, arguments.recv))
-    if plan.rounds is None or not plain or not entry.on_arrays:
+    if plan.rounds is None or plan.event_driven or not plain or not entry.on_arrays:
         return entry
     nbytes = sum(_nbytes(buffer) for buffer in (arguments.send, arguments.recv))
     requests = sum(len(round_.actions) for round_ in plan.rounds)

@@ -8,7 +8,7 @@ other ranks may need this rank's part of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpi4py import MPI
@@ -38,9 +38,9 @@ _waitall, _testall = MPI.Request.Waitall, MPI.Request.Testall
 _startall = MPI.Prequest.Startall
 
 
-def run(phases: Iterable[Phase]) -> None:
-    """Carry out phases to the end."""
-    for requests in waits(phases):
+def run(waits: Iterator[Sequence[MPI.Request]]) -> None:
+    """Carry out to the end what gives these waits."""
+    for requests in waits:
         if ACTIVE or type(requests) is OneOf:
             wait(requests)
         else:
@@ -48,22 +48,38 @@ def run(phases: Iterable[Phase]) -> None:
 
 
 class OneOf(list[MPI.Request]):
-    """Requests of which one has to complete, and is then taken out of the list."""
+    """Requests of which one has to complete, and is then taken out of the list.
+
+    Attributes
+    ----------
+    taken : int
+        The index of the one that was taken out last.
+    """
+
+    taken = -1
+
+    def take(self, index: int) -> None:
+        """Take out the one that completed."""
+        del self[index]
+        self.taken = index
 
 
-def waits(phases: Iterable[Phase]) -> Iterator[Sequence[MPI.Request]]:
-    """Carry out phases; where there is something to wait for, give it, and go on after the wait."""
-    for before, posts, requests, during, window in phases:
-        for function, arguments in before:
-            function(*arguments)
-        if requests:
-            _startall(requests)  # type: ignore[arg-type]  # persistent ones
-        elif posts:
-            requests = yield from _post(posts, window)
-        for function, arguments in during:
-            function(*arguments)
-        if requests:
-            yield requests
+class Phases(list[Phase]):
+    """The phases of a rank, one after the other."""
+
+    def waits(self) -> Iterator[Sequence[MPI.Request]]:
+        """Carry them out; where there is something to wait for, give it, and then go on."""
+        for before, posts, requests, during, window in self:
+            for function, arguments in before:
+                function(*arguments)
+            if requests:
+                _startall(requests)  # type: ignore[arg-type]  # persistent ones
+            elif posts:
+                requests = yield from _post(posts, window)
+            for function, arguments in during:
+                function(*arguments)
+            if requests:
+                yield requests
 
 
 def _post(
@@ -84,7 +100,7 @@ def test(requests: Sequence[MPI.Request]) -> bool:
         return _testall(requests)
     index, done = MPI.Request.Testany(requests)
     if done:
-        del requests[index]
+        requests.take(index)
     return done
 
 
@@ -100,12 +116,12 @@ class Operation:
 
     Parameters
     ----------
-    phases
-        What to do. Nothing is done before `start`.
+    waits
+        What to carry out, as the waits it gives. Nothing is done before `start`.
     """
 
-    def __init__(self, phases: Iterable[Phase]) -> None:
-        self._waits = waits(phases)
+    def __init__(self, waits: Iterator[Sequence[MPI.Request]]) -> None:
+        self._waits = waits
         self._requests: Sequence[MPI.Request] = []
         self.done = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -423,6 +424,24 @@ def test_user_messages_do_not_meet_ours(comm) -> None:
         comm.Barrier()
     comm.send("hello", dest=(comm.rank + 1) % comm.size, tag=0)
     assert request.wait() == "hello"
+
+
+def test_event_driven_progress_gives_the_same(comm) -> None:
+    for name in NAMES:
+        counts = counts_to_try(name, comm.size)[-1]
+        root = comm.size - 1 if COLLECTIVES[name].rooted else 0
+        want = expected(name, inputs(name, comm.size, counts), counts, comm.rank, root)
+        for choice in collx.available(name):
+            try:
+                with collx.using(event_driven=True):
+                    got = attempt(comm, name, counts, root, False, algorithm=choice)
+            except NeedsError:
+                continue
+            if want is not None:
+                np.testing.assert_array_equal(got, want, err_msg=f"{name} {choice}")
+    for choice in algorithms_of("barrier"):
+        with collx.using(event_driven=True), suppress(NeedsError):
+            comm.Barrier(**({"algorithm": choice} if choice else {}))
 
 
 @pytest.mark.parametrize("nodes", ["3,1,4", "1,7", "0/1/0/2/1/0/2/2"])

@@ -37,7 +37,7 @@ ALGORITHMS = {f"{a.family}.{a.name}": a for a in everything()}
 
 LAYERS = (
     ("schedule", "choice", "neighborhood"),
-    ("collectives", "interleave", "lowering"),
+    ("collectives", "interleave", "lowering", "dependencies"),
     ("registry",),
     ("patterns",),
     ("algorithms",),
