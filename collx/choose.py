@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from collx.choice import Choice, parse
 from collx.collectives import COLLECTIVES, Call
-from collx.registry import Need, Promise, find
+from collx.registry import Algorithm, Need, Promise, find
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,27 +325,31 @@ def decide(collective: str, call: Call, algorithm: str | Choice | None) -> Decis
     if algorithm is not None:
         return Decision(parse(algorithm), "the argument algorithm=")
     family = COLLECTIVES[collective].family
-    for source, choice in _wishes(collective, family):
-        if _allowed(collective, choice, call):
-            return Decision(choice, source)
+    passed_over = ""
+    for source, choice in (*_wishes(collective, family), *_rules(family, call)):
+        marked, _ = find(collective, choice)
+        if marked.unmet(call):
+            continue
+        if not settings.get().reproducible or _same_everywhere(marked):
+            return Decision(choice, source + passed_over)
+        passed_over = passed_over or f"; reproducible=True passes over {choice}"
+    raise AssertionError(f"no rule for {collective}")  # the last rule of a family fits every call
+
+
+def _rules(family: str, call: Call) -> Iterator[tuple[str, Choice]]:
+    """What the built-in rules say, the first that fits first."""
     facts = facts_of(call)
-    rule = next(
-        rule
-        for rule in RULES[family]
-        if rule.test(facts) and _allowed(collective, parse(rule.choice), call)
-    )
-    return Decision(parse(rule.choice), f"the built-in rule: {rule.reason}")
+    for rule in RULES[family]:
+        if rule.test(facts):
+            yield f"the built-in rule: {rule.reason}", parse(rule.choice)
 
 
-def _allowed(collective: str, choice: Choice, call: Call) -> bool:
-    """Whether the algorithm can take the call, and gives the same bits where that is asked for."""
-    marked, _ = find(collective, choice)
-    if settings.get().reproducible and COLLECTIVES[marked.family].combines:
-        if Need.NODE_MAP in marked.needs:
-            return False
-        if marked.family.endswith("allreduce") and Promise.SAME_BITS not in marked.promises:
-            return False
-    return not marked.unmet(call)
+def _same_everywhere(marked: Algorithm) -> bool:
+    """Whether bits are the same on all ranks, and on whatever nodes the ranks are."""
+    if not COLLECTIVES[marked.family].combines:
+        return True
+    same_bits = Promise.SAME_BITS in marked.promises or not marked.family.endswith("allreduce")
+    return same_bits and Need.NODE_MAP not in marked.needs
 
 
 def _wishes(collective: str, family: str) -> Iterator[tuple[str, Choice]]:

@@ -114,8 +114,7 @@ class Binder:
         store, unit = self.stores[buffer], self.cells.unit
         if not self.cells.gaps:
             return store.memory[start * unit : stop * unit]
-        assert self.cells.kind is not None
-        return [at_address(store.origin + start * unit), stop - start, self.cells.kind.datatype]
+        return [at_address(store.origin + start * unit), stop - start, self.cells.datatype]
 
     def _local(self, action: Copy | Combine) -> Bound:
         if isinstance(action, Copy):

@@ -72,7 +72,9 @@ def _lay_out_bytes(arguments: Arguments, sides: Sides, rank: int, size: int) -> 
         sizes = _sizes_between(arguments, input, output, both_groups(rank, size, arguments.low))
     else:
         sizes = _block_sizes(arguments.collective, input, output, size)
-    return Layout(input, output, sizes, BYTES, sent, received)
+    device = any(side is not None and side.device for side in sides)
+    cells = BYTES._replace(device=device)
+    return Layout(input, output, sizes, cells, sent, received)
 
 
 def _block_sizes(
@@ -122,6 +124,8 @@ def _lay_out_elements(arguments: Arguments, sides: Sides, rank: int, size: int) 
     message = sides.output or sides.input
     if message is None:
         return Layout(EMPTY, EMPTY, None, BYTES)
+    if any(side is not None and side.device for side in sides):
+        raise TypeError("collx combines in the memory of the processor: copy the array there first")
     cells = Cells(message.kind.extent, message.kind)
     input = _cells_of(sides.input, INPUT)
     output = _cells_of(sides.output, OUTPUT)

@@ -34,11 +34,18 @@ class Cells(NamedTuple):
 
     unit: int
     kind: Kind | None
+    device: bool = False
 
     @property
     def gaps(self) -> bool:
-        """Whether only MPI knows which bytes of a cell are data."""
-        return self.kind is not None and not self.kind.dense
+        """Whether only MPI can copy cells: it knows which bytes are data, and reaches a device."""
+        return self.device or (self.kind is not None and not self.kind.dense)
+
+    @property
+    def datatype(self) -> MPI.Datatype:
+        """The datatype of a cell in messages."""
+        known = self.kind is not None and self.kind.datatype is not None
+        return self.kind.datatype if known else MPI.BYTE  # type: ignore[union-attr,return-value]
 
     def storage(self, memory: MPI.buffer) -> Storage:
         """Make memory usable; cell 0 is at its beginning."""
@@ -53,9 +60,8 @@ class Cells(NamedTuple):
 
     def scratch(self, cells: int) -> Storage:
         """New memory for this many cells."""
-        if not self.gaps:
+        if self.kind is None or self.kind.dense:
             return self.storage(MPI.buffer.frombuffer(np.empty(cells * self.unit, np.uint8)))
-        assert self.kind is not None
         reach = max(self.kind.true_extent, self.unit) + (cells - 1) * abs(self.unit)
         memory = MPI.buffer.frombuffer(np.zeros(max(reach, 0), np.uint8))
         storage = self.storage(memory)

@@ -212,7 +212,7 @@ def _key(arguments: Arguments, sides: Sides) -> Hashable:
         tuple((part.count, part.offset, part.kind.key) for part in side.parts) if side else None
         for side in sides
     ]
-    places = [side is not None and side.memory is None for side in sides]
+    places = [side is not None and (side.memory is None, side.device) for side in sides]
     return (
         *(arguments.collective, arguments.root, id(arguments.op), str(arguments.algorithm)),
         *(arguments.in_place, tuple(arguments.counts or ()), *parts, *places, settings.get()),

@@ -231,6 +231,28 @@ def test_error_handlers_are_those_of_the_communicator(comm) -> None:
 def test_reproducible_excludes_what_depends_on_placement(comm) -> None:
     data, total = np.ones(10), np.zeros(10)
     with collx.using(reproducible=True, allreduce="two_level"):
-        assert "two_level" not in collx.explain(comm, "allreduce", data, total)
+        why = collx.explain(comm, "allreduce", data, total)
+        assert why.endswith("reproducible=True passes over two_level")
     with collx.using(allreduce="two_level"):
         assert "two_level" in collx.explain(comm, "allreduce", data, total)
+
+
+class OnDevice:
+    """Looks like an array of a GPU; what is behind it is in the memory of the processor."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {**array.__array_interface__, "version": 0}
+
+
+def test_arrays_of_a_device_move_but_are_not_combined(comm) -> None:
+    want = np.arange(5) + 10 * np.arange(SIZE)[:, None]
+    for keywords in choices("allgather"):
+        every = np.zeros((SIZE, 5), int)
+        try:
+            comm.Allgather(OnDevice(want[RANK].copy()), OnDevice(every), **keywords)
+        except NeedsError:
+            continue
+        np.testing.assert_array_equal(every, want)
+    with pytest.raises(TypeError, match="memory of the processor"):
+        comm.Allreduce(OnDevice(np.ones(2)), OnDevice(np.zeros(2)))
