@@ -13,9 +13,13 @@ import pytest
 from launch import mpiexec
 
 from collx.bench import candidates, report
+from collx.bench.contents import Data
 from collx.bench.options import parsed
-from collx.bench.problems import GUARD, Data, Problem, first_wrong
+from collx.bench.places import base, call_name, fits, lower
+from collx.bench.problems import GUARD, Problem, first_wrong
 from collx.bench.timing import Cell, Row
+from collx.bench.validation import Seen
+from collx.collectives import COLLECTIVES, MEANING
 
 BENCH = (sys.executable, "-m", "collx.bench")
 
@@ -25,7 +29,7 @@ from collx.bench.__main__ import main
 from collx.registry import Need, Promise, algorithm
 from collx.schedule import Combine, Copy, Recv, Send
 
-@algorithm(family="allreduce", needs=Need.COMMUTATIVE, promises=Promise.SAME_BITS)
+@algorithm(family="{collective}", needs=Need.COMMUTATIVE, promises=Promise.SAME_BITS)
 def broken(call):
     '''Do {kind}.'''
     if "{kind}" == "nothing":
@@ -44,12 +48,12 @@ def broken(call):
         yield (Combine(call.output, other, call.output),)
         yield (Combine(call.output, mine, call.output),)
 
-sys.exit(main(["--collective", "allreduce", "--algorithm", "broken", *{options}]))
+sys.exit(main(["--collective", "{collective}", "--algorithm", "broken", *{options}]))
 """
 
 
-def run_broken(kind: str, status: int, *options: str) -> str:
-    script = BROKEN.format(kind=kind, options=options)
+def run_broken(kind: str, status: int, *options: str, collective: str = "allreduce") -> str:
+    script = BROKEN.format(kind=kind, options=options, collective=collective)
     with pytest.raises(AssertionError) as failure:
         mpiexec(3, sys.executable, "-c", script)
     assert f"exit status {status}\n" in str(failure.value)
@@ -69,6 +73,15 @@ def test_a_wrong_algorithm_is_named_and_gives_status_1(kind: str, fault: str) ->
 
     named = [line for line in output.splitlines() if line.startswith("FAILED allreduce broken (64")]
     assert fault in named[0]
+    assert ", 1 wrong (" in output
+
+
+@pytest.mark.parametrize("collective", ["neighbor_alltoall", "inter_allreduce"])
+def test_wrong_algorithms_among_neighbors_and_between_groups_are_named(collective: str) -> None:
+    options = ("--budget", "5", "--sizes", "64", "--repetitions", "5")
+    output = run_broken("nothing", 1, *options, collective=collective)
+
+    assert f"FAILED {collective} broken (" in output
     assert ", 1 wrong (" in output
 
 
@@ -105,6 +118,23 @@ def test_everything_is_right_on_three_ranks(tmp_path: Path) -> None:
         assert (line["collective"], line["algorithm"]) == (row["collective"], cell["algorithm"])
         assert int(line["repetitions"]) == len(cell["maxima_ns"])
         assert (cell["interval_ns"] is None) == (len(cell["maxima_ns"]) < 5)
+
+
+def test_one_rank_has_neighbors_but_no_groups() -> None:
+    names = "neighbor_alltoall,inter_allreduce,inter_barrier"
+    done = mpiexec(1, *BENCH, "--collective", names, "--budget", "2", "--sizes", "8")
+
+    assert "\nneighbor_alltoall " in done.stdout
+    assert "\ninter_" not in done.stdout
+    assert "Not measured: collectives between two groups, since there is only one rank." in (
+        done.stdout
+    )
+
+
+def test_nothing_to_measure_is_no_error() -> None:
+    done = mpiexec(1, *BENCH, "--collective", "inter_allreduce", "--budget", "2")
+
+    assert "Validated: 0 algorithms in 0 calls, 0 wrong" in done.stdout
 
 
 def test_list_names_parameters_needs_and_promises() -> None:
@@ -155,12 +185,44 @@ def test_only_collectives_that_have_the_algorithm_are_measured() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 64])
 @pytest.mark.parametrize("collective", candidates.measurable())
 def test_sizes_are_whole_elements_and_at_least_what_was_asked(collective: str, ranks: int) -> None:
+    if not fits(collective, ranks):
+        return
     sizes = candidates.block_sizes(collective, 10, ranks)
 
     assert len(sizes) == ranks
-    assert sum(sizes) >= 10 or collective == "barrier"
+    assert sum(sizes) >= 10 or base(collective) == "barrier"
+    if COLLECTIVES[collective].family == "inter_reduce_scatter":
+        low = lower(ranks)
+        assert sum(sizes[:low]) == sum(sizes[low:])
+        assert all(max(half) - min(half) <= 1 for half in (sizes[:low], sizes[low:]))
+        return
+    equal = call_name(collective).removeprefix("neighbor_") in candidates.EQUAL
     assert sum(sizes) < 10 + ranks
-    assert max(sizes) - min(sizes) <= (collective not in candidates.EQUAL)
+    assert max(sizes) - min(sizes) <= (not equal)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+@pytest.mark.parametrize("collective", candidates.measurable())
+def test_what_must_come_out_is_what_the_collective_means(collective: str, ranks: int) -> None:
+    if not fits(collective, ranks):
+        return
+    data = Data(ranks, np.dtype("i8"), "SUM")
+    sizes, root = candidates.uneven_sizes(collective, ranks), ranks // 2
+    for rank in range(ranks):
+        at = Problem(data, rank, collective, sizes, root)
+        terms = MEANING[at.row.family](at.shape, rank)
+        want = [int(data.result(t.ranks, t.cell, t.cell + 1)[0][0]) for t in terms if t.ranks]
+        got = at.sides.expected
+        assert ([] if got is None else got.tolist()) == want
+
+
+def test_ranks_of_a_group_must_have_the_same_bits() -> None:
+    none = -(2**62)
+
+    assert not Seen(0, 0, 0, 0, (5, -5, none, none)).differ
+    assert not Seen(0, 0, 0, 0, (5, -5, 7, -7)).differ
+    assert Seen(0, 0, 0, 0, (5, -4, none, none)).differ
+    assert Seen(0, 0, 0, 0, (5, -5, 7, -6)).differ
 
 
 def problem(collective: str = "allreduce", **options: Any) -> Problem:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from mpi4py import MPI
-
+from collx.bench.places import Place, base, call_name, fits, lower
 from collx.bench.problems import Problem
 from collx.choice import Choice
 from collx.choose import RULES, decide
-from collx.collectives import COLLECTIVES, Call, Shape, call_of
-from collx.communicator import Comm
+from collx.collectives import COLLECTIVES, Call, Shape, both_groups, call_of
 from collx.registry import Algorithm, Promise, algorithms, find
+from collx.shapes import balanced
 
 USUAL = (
     *("allreduce", "bcast", "reduce", "allgather", "reduce_scatter_block", "gatherv", "barrier"),
@@ -22,17 +23,18 @@ USUAL = (
 """What is measured unless all is asked for: each family, most used collectives first."""
 
 EQUAL = ("gather", "scatter", "allgather", "alltoall", "reduce_scatter_block")
-"""Collectives whose blocks are all equal."""
+"""Collectives whose blocks are all equal, by the names they have on all ranks."""
 
 
 def measurable() -> list[str]:
-    """The collectives that `Comm` has and that have algorithms."""
-    own = vars(Comm)
-    return [
-        row.name
-        for row in COLLECTIVES.values()
-        if row.name.capitalize() in own and row.family in RULES and algorithms(row.name)
-    ]
+    """The collectives that have algorithms."""
+    rows = COLLECTIVES.values()
+    return [row.name for row in rows if row.family in RULES and algorithms(row.name)]
+
+
+def fitting(collectives: Iterable[str], ranks: int) -> list[str]:
+    """Those of some collectives that there are enough ranks for."""
+    return [name for name in collectives if fits(name, ranks)]
 
 
 def usual() -> list[str]:
@@ -53,8 +55,8 @@ class Candidate(NamedTuple):
 
     @property
     def same_bits(self) -> bool:
-        """Whether all ranks must have bit for bit the same result."""
-        if self.choice is None or self.collective != "allreduce":
+        """Whether all ranks (of a group) must have bit for bit the same result."""
+        if self.choice is None or base(self.collective) != "allreduce":
             return False
         return Promise.SAME_BITS in find(self.collective, self.choice)[0].promises
 
@@ -66,13 +68,13 @@ class Candidate(NamedTuple):
         marked, parameters = find(self.collective, self.choice)
         return marked.name, str({**marked.defaults, **parameters})
 
-    def bind(self, native: MPI.Intracomm, comm: Comm, problem: Problem) -> Callable[[], Any]:
+    def bind(self, place: Place, problem: Problem) -> Callable[[], Any]:
         """The call, ready to be made."""
         arguments, keywords = problem.arguments()
-        method = self.collective.capitalize()
+        method = call_name(self.collective).capitalize()
         if self.choice is None:
-            return partial(getattr(native, method), *arguments, **keywords)
-        return partial(getattr(comm, method), *arguments, **keywords, algorithm=self.name)
+            return partial(getattr(place.native, method), *arguments, **keywords)
+        return partial(getattr(place.comm, method), *arguments, **keywords, algorithm=self.name)
 
 
 def distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -91,41 +93,62 @@ def block_sizes(collective: str, elements: int, ranks: int) -> list[int]:
     >>> block_sizes("allgather", 10, 4), block_sizes("gatherv", 10, 4), block_sizes("barrier", 1, 2)
     ([3, 3, 3, 3], [3, 3, 2, 2], [0, 0])
     """
-    if collective == "barrier":
+    if base(collective) == "barrier":
         return [0] * ranks
-    if collective in EQUAL:
+    if COLLECTIVES[collective].family == "inter_reduce_scatter":
+        return _halved(collective, -(-elements // 2), ranks)
+    if _is_equal(collective):
         return [-(-elements // ranks)] * ranks
+    return _parts(elements, ranks)
+
+
+def _is_equal(collective: str) -> bool:
+    """Whether all blocks are equal."""
+    return call_name(collective).removeprefix("neighbor_") in EQUAL
+
+
+def _parts(elements: int, ranks: int) -> list[int]:
     return [elements // ranks + (rank < elements % ranks) for rank in range(ranks)]
+
+
+def _halved(collective: str, elements: int, ranks: int) -> list[int]:
+    """Blocks that make a vector in each half of the ranks, with at least so many elements.
+
+    Examples
+    --------
+    >>> _halved("inter_reduce_scatter", 3, 3), _halved("inter_reduce_scatter_block", 3, 3)
+    ([3, 2, 1], [4, 2, 2])
+    """
+    first = lower(ranks)
+    multiple = math.lcm(first, ranks - first) if _is_equal(collective) else 1
+    total = -(-elements // multiple) * multiple
+    return _parts(total, first) + _parts(total, ranks - first)
 
 
 def uneven_sizes(collective: str, ranks: int) -> list[int]:
     """Few elements, an odd number on each rank or blocks of different sizes, some of them empty."""
-    if collective in EQUAL or COLLECTIVES[collective].family not in (
+    equal = _is_equal(collective)
+    if equal or base(collective) not in (
         *("gather", "scatter", "allgather", "alltoall", "reduce_scatter"),
     ):
-        return block_sizes(collective, 3 * ranks - (collective not in EQUAL), ranks)
-    return [(5 * rank + 2) % 4 for rank in range(ranks)]
+        return block_sizes(collective, 3 * ranks - (not equal), ranks)
+    sizes = tuple((5 * rank + 2) % 4 for rank in range(ranks))
+    halved = COLLECTIVES[collective].family == "inter_reduce_scatter"
+    return list(balanced(sizes, lower(ranks)) if halved else sizes)
 
 
 class Facts:
     """What decides which algorithms take a call, and which one collx takes by itself."""
 
-    def __init__(self, problem: Problem, nodes: tuple[int, ...] = ()) -> None:
-        ranks, row = len(problem.sizes), problem.row
+    def __init__(self, problem: Problem) -> None:
         itemsize = problem.data.dtype.itemsize
-        scale, cell = (1, itemsize) if row.combines else (itemsize, 1)
-        shape = Shape(
-            row.family,
-            ranks,
-            tuple(scale * count for count in problem.sizes),
-            problem.root,
-            problem.in_place,
-            sizes_known=row.name not in ("gatherv", "scatterv", "alltoallv", "alltoallw"),
-            cell_bytes=cell,
-        )
-        # The root tells, and any other rank.
-        others = {problem.root, (problem.root + 1) % ranks}
-        self.calls: list[Call] = [call_of(shape, rank) for rank in others]
+        scale, cell = (1, itemsize) if problem.row.combines else (itemsize, 1)
+        sizes = tuple(scale * count for count in _given(problem.shape))
+        shape = replace(problem.shape, sizes=sizes, cell_bytes=cell)
+        # The root tells, and any other rank that it exchanges data with.
+        others = both_groups(shape.root, shape.size, shape.low)[1] or range(shape.size)
+        ranks = dict.fromkeys([shape.root, next((q for q in others if q != shape.root), 0)])
+        self.calls: list[Call] = [call_of(shape, rank) for rank in ranks]
         self.collective = problem.collective
 
     def take(self, marked: Algorithm) -> bool:
@@ -135,6 +158,14 @@ class Facts:
     def own(self) -> Candidate:
         """What collx chooses."""
         return Candidate(self.collective, decide(self.collective, self.calls[0], None).choice)
+
+
+def _given(shape: Shape) -> Sequence[int]:
+    """The blocks, those left out that a collective with a root leaves where they are."""
+    if shape.collective not in ("inter_gather", "inter_scatter"):
+        return shape.sizes
+    remote = both_groups(shape.root, shape.size, shape.low)[1]
+    return [size * (rank in remote) for rank, size in enumerate(shape.sizes)]
 
 
 def choices(collective: str, wanted: Sequence[Choice]) -> Iterator[Choice]:

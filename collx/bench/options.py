@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collx.bench.candidates import choices, measurable, usual
-from collx.bench.problems import OPERATORS
+from collx.bench.contents import OPERATORS
 from collx.buffers import simple
 from collx.choice import Choice, parse
 from collx.collectives import COLLECTIVES
@@ -32,7 +32,9 @@ by repetition. Start it with mpiexec; all options are optional."""
 EPILOG = """\
 A size is the bytes of the whole vector (bcast, reduce, allreduce, scan, exscan) or of the blocks of
 all ranks together (the other collectives), rounded up to one element per rank where blocks are
-equal. Exit status: 0 all is well, 1 an algorithm is wrong, 2 wrong usage, 3 it hung."""
+equal. Collectives among neighbours run on a periodic grid of two dimensions, those between groups
+on the two halves of the ranks. Exit status: 0 all is well, 1 an algorithm is wrong, 2 wrong usage,
+3 it hung."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from collx.bench.candidates import measurable
+from collx.bench.places import kind_of
 from collx.bench.timing import WARM_UPS, Cell, Row, Task
 from collx.bench.validation import Session, Validated
+from collx.collectives import COLLECTIVES
 from collx.environment import summary
 from collx.statistics import FEWEST, median, median_interval, ratio_interval
 
@@ -160,11 +162,22 @@ def _left_out(session: Session, result: Result) -> Iterator[str]:
     cells = [cell for row in rows for cell in row.cells]
     if cold := sum(cell.warm_ups < WARM_UPS for cell in cells):
         yield f"Fewer than {WARM_UPS} calls before the first sample: {cold} of {len(cells)} cells."
-    others = [name for name in measurable() if name not in session.options.collectives]
-    if others:
-        yield f"Not asked for: {', '.join(others)} (--collective, --full)."
+    if len(session.collectives) < len(session.options.collectives):
+        yield "Not measured: collectives between two groups, since there is only one rank."
+    if others := ", ".join(_others(session.options.collectives)):
+        yield f"Not asked for: {others} (--collective, --full)."
     taken, all_ = session.budget - session.left(), session.meeting.elapsed
     yield f"Took {taken:.0f} s of {session.budget:.0f} s; {all_:.0f} s with the start."
+
+
+def _others(asked: Sequence[str]) -> Iterator[str]:
+    """What else there is: names, or how many where they are many."""
+    others = [name for name in measurable() if name not in asked]
+    kinds = [kind_of(COLLECTIVES[name]) for name in others]
+    yield from (name for name, kind in zip(others, kinds, strict=True) if kind == "world")
+    for kind, words in (("torus", "among neighbours"), ("halves", "between groups")):
+        if count := kinds.count(kind):
+            yield f"{count} {words}"
 
 
 def head(session: Session) -> str:

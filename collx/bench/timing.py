@@ -139,7 +139,7 @@ class Sweep:
         options, itemsize = self.session.options, self.session.data.dtype.itemsize
         tasks = []
         for nbytes in spread(options.sizes):
-            for name in options.collectives:
+            for name in self.session.collectives:
                 sizes = block_sizes(name, -(-nbytes // itemsize), self.session.size)
                 tasks.append(Task(name, tuple(sizes), sum(sizes) * itemsize))
         return list(dict.fromkeys(tasks))
@@ -217,7 +217,7 @@ class Sweep:
         return cells
 
     def _bound(self, candidate: Candidate, problem: Problem) -> Callable[[], Any]:
-        return candidate.bind(self.session.native, self.session.comm, problem)
+        return candidate.bind(self.session.places.of(candidate.collective), problem)
 
     def keep(self, row: Row, cells: Sequence[Cell], problem: Problem, end: float) -> list[Cell]:
         """Cut the slow ones if there is no time for the fewest repetitions of all."""

@@ -17,13 +17,14 @@ from collx.bench.candidates import (
     block_sizes,
     choices,
     distinct,
+    fitting,
     uneven_sizes,
 )
+from collx.bench.contents import Data
 from collx.bench.meeting import Guard, Meeting
 from collx.bench.options import BUDGET, LEAST_BUDGET, Options
-from collx.bench.problems import Data, Problem
-from collx.collectives import COLLECTIVES
-from collx.communicator import Comm
+from collx.bench.places import Places, base
+from collx.bench.problems import Problem
 from collx.environment import describe
 from collx.registry import NeedsError, find
 
@@ -34,6 +35,7 @@ _FOR_TIMING, _FOR_TIMING_AND_MORE = 0.3, 0.5
 """Parts of the budget that the first pass over all algorithms, and later ones, leave."""
 _LATE = 0.005
 """Seconds that one rank comes late to a barrier."""
+_NEVER = 2**62
 
 
 class Failure(NamedTuple):
@@ -55,8 +57,10 @@ class Session:
 
     Attributes
     ----------
-    world, native, comm
-        The communicator given; a duplicate with the MPI's own collectives; one with collx's.
+    world, places
+        The communicator given; those to run on, with the MPI's own collectives and with collx's.
+    collectives : list of str
+        What is asked for and possible with so many ranks.
     failures : list of Failure
         Equal on all ranks.
     budget : float
@@ -71,8 +75,8 @@ class Session:
         self.guard = Guard(world, options.timeout)
         self.info: dict[str, Any] = describe(world)
         self.meeting = Meeting(world, bool(self.info.get("oversubscribed")))
-        self.native = world.Dup()
-        self.comm = Comm(world)
+        self.collectives = fitting(options.collectives, self.size)
+        self.places = Places(world, self.collectives)
         self.data = Data(self.size, np.dtype(options.dtype), options.op, options.seed)
         self.failures: list[Failure] = []
         self.excluded: set[Candidate] = set()
@@ -93,10 +97,6 @@ class Session:
         """A problem with the contents of this run."""
         return Problem(self.data, self.rank, collective, sizes, root, in_place)
 
-    def renew(self) -> None:
-        """Take a new communicator for collx: messages of a wrong algorithm may be left behind."""
-        self.comm = Comm(self.world.Dup())
-
 
 class Trial(NamedTuple):
     """One call to be checked."""
@@ -114,17 +114,20 @@ class Verdict(NamedTuple):
         RIGHT, NOT_TAKEN, WRONG or RAISED.
     fault : str
         What was wrong.
+    nanoseconds : int
+        How long it took.
     entered, left : int
-        When, in nanoseconds.
-    checksum : int
-        Of the result.
+        When, in nanoseconds, where no rank may leave before all have entered.
+    checksums : tuple of int
+        That of the result and its negative, for ranks of the first group and of the second one.
     """
 
     code: int
     fault: str = ""
+    nanoseconds: int = 0
     entered: int = 0
     left: int = 0
-    checksum: int = 0
+    checksums: tuple[int, ...] = (-_NEVER,) * 4
 
 
 class Seen(NamedTuple):
@@ -132,19 +135,19 @@ class Seen(NamedTuple):
 
     code: int
     nanoseconds: int
-    checksum: int
-    negative_checksum: int
     entered: int
     negative_left: int
+    checksums: tuple[int, ...]
 
     @property
     def differ(self) -> bool:
-        """Whether the results of the ranks differ."""
-        return self.checksum != -self.negative_checksum
+        """Whether the results of the ranks of a group differ."""
+        most, negative_least = self.checksums[::2], self.checksums[1::2]
+        return any(a + b > 0 for a, b in zip(most, negative_least, strict=True))
 
     @property
     def overlap(self) -> bool:
-        """Whether all ranks had entered before the first one left (by a common clock)."""
+        """Whether all had entered before the first one left (by a common clock)."""
         return self.entered <= -self.negative_left
 
 
@@ -153,15 +156,32 @@ def attempt(session: Session, trial: Trial) -> Verdict:
     candidate, problem = trial
     session.guard.doing = f"{candidate.collective} {candidate.name} ({problem.where})"
     problem.reset()
-    if candidate.collective == "barrier" and session.rank == session.size // 2:
+    if base(candidate.collective) == "barrier" and session.rank == session.size // 2:
         time.sleep(_LATE)
     entered = time.perf_counter_ns()
     try:
-        candidate.bind(session.native, session.comm, problem)()
+        candidate.bind(session.places.of(candidate.collective), problem)()
     except Exception as error:
         return _failed(session, candidate, error)
     left, fault = time.perf_counter_ns(), problem.fault()
-    return Verdict(WRONG if fault else RIGHT, fault, entered, left, problem.checksum())
+    code, times = WRONG if fault else RIGHT, _across(problem, entered, left)
+    return Verdict(code, fault, left - entered, *times, _checksums(problem))
+
+
+def _across(problem: Problem, entered: int, left: int) -> tuple[int, int]:
+    """Of two groups, when the upper one entered, which has the late rank, and the lower one left.
+
+    A rank waits for the other group only.
+    """
+    if not problem.row.inter:
+        return entered, left
+    return (0, left) if problem.rank < problem.shape.low else (entered, _NEVER)
+
+
+def _checksums(problem: Problem) -> tuple[int, ...]:
+    """Checksum and negative in the place of the own group."""
+    own, none = (problem.checksum(), -problem.checksum()), (-_NEVER, -_NEVER)
+    return own + none if problem.at.local.start == 0 else none + own
 
 
 def _failed(session: Session, candidate: Candidate, error: Exception) -> Verdict:
@@ -178,11 +198,9 @@ def _failed(session: Session, candidate: Candidate, error: Exception) -> Verdict
 def judge(session: Session, trials: Sequence[Trial]) -> list[Seen]:
     """Make calls and exchange verdicts; failures are noted in the session."""
     verdicts = [attempt(session, trial) for trial in trials]
-    mine = [
-        (v.code, v.left - v.entered, v.checksum, -v.checksum, v.entered, -v.left) for v in verdicts
-    ]
-    worst = session.meeting.maximum(np.array(mine, np.int64).ravel()).reshape(-1, 6)
-    seen = [Seen(*row) for row in worst.tolist()]
+    mine = [(v.code, v.nanoseconds, v.entered, -v.left, *v.checksums) for v in verdicts]
+    worst = session.meeting.maximum(np.array(mine, np.int64).ravel()).reshape(-1, 8)
+    seen = [Seen(a, b, c, d, tuple(sums)) for a, b, c, d, *sums in worst.tolist()]
     common = [_common_fault(session, *pair) for pair in zip(trials, seen, strict=True)]
     if any(common) or any(one.code for one in seen):
         session.guard.relax()
@@ -192,7 +210,7 @@ def judge(session: Session, trials: Sequence[Trial]) -> list[Seen]:
             if common[index]:
                 _note(session, trial, [(WRONG, common[index])])
         if any(common) or any(one.code >= WRONG for one in seen):
-            session.renew()
+            session.places.renew()
     return seen
 
 
@@ -202,7 +220,7 @@ def _common_fault(session: Session, trial: Trial, seen: Seen) -> str:
         return ""
     if trial.candidate.same_bits and seen.differ:
         return "the results of the ranks are not equal bit for bit"
-    if trial.candidate.collective == "barrier" and session.one_node and not seen.overlap:
+    if base(trial.candidate.collective) == "barrier" and session.one_node and not seen.overlap:
         return "a rank left before another one had entered"
     return ""
 
@@ -225,7 +243,7 @@ def _note(session: Session, trial: Trial, told: Sequence[tuple[int, str]]) -> No
 def variants(session: Session, collective: str) -> list[Problem]:
     """The small problems on which algorithms are checked: an odd one, and the smallest in place."""
     few = block_sizes(collective, 1, session.size)
-    if COLLECTIVES[collective].family == "barrier":
+    if base(collective) == "barrier":
         return [session.problem(collective, few)]
     uneven, middle = uneven_sizes(collective, session.size), session.size // 2
     first = session.problem(collective, uneven, root=middle)
@@ -238,7 +256,7 @@ def passes(session: Session) -> Iterator[list[Trial]]:
     First all algorithms with default parameters (or those asked for) on the first problem, then on
     the second; then parameter values on both.
     """
-    problems = [variants(session, name) for name in session.options.collectives]
+    problems = [variants(session, name) for name in session.collectives]
     for defaults in (True, False):
         for some in zip_longest(*problems):
             columns = [list(_trials(session, problem, defaults)) for problem in some if problem]
@@ -275,7 +293,7 @@ class Validated(NamedTuple):
 
 def validate(session: Session, show: Callable[[str], None]) -> Validated:
     """Check candidates until all is done, or only so much time is left as timing needs."""
-    first, *more = passes(session)
+    first, *more = [*passes(session)] or [[]]
     planned = [trial for trials in (first, *more) for trial in trials]
     seconds: dict[Candidate, float] = {}
     session.meeting.maximum()
