@@ -135,16 +135,9 @@ def _quietly() -> Callable[..., None]:
 class Staged(Entry):
     """A prepared small call on buffers of its own, with persistent requests."""
 
-    def __init__(
-        self,
-        state: State,
-        plan: Plan,
-        layout: Layout,
-        arguments: Arguments,
-        decision: Decision,
-        sides: Sides,
-    ) -> None:
-        super().__init__(state, plan, layout, arguments, decision, sides)
+    def __init__(self, entry: Entry, arguments: Arguments) -> None:
+        state, plan = entry.state, entry.plan
+        super().__init__(state, plan, entry.layout, arguments, entry.decision, entry._sides)
         self._input, self._output = _copy_of(arguments.send), _copy_of(arguments.recv)
         writes = self._output is not None
         in_part = COLLECTIVES[arguments.collective].sparse
@@ -291,7 +284,7 @@ def staged_if_small(entry: Entry, arguments: Arguments) -> Entry:
     windows = any(round_.window for round_ in plan.rounds)
     if nbytes > 2 * STAGED_BYTES or requests > STAGED_REQUESTS or windows:
         return entry
-    return Staged(entry.state, plan, entry.layout, arguments, entry.decision, entry._sides)
+    return Staged(entry, arguments)
 
 
 def _is_plain(buffer: Any) -> bool:
