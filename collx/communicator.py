@@ -112,7 +112,8 @@ class Comm:
         counts: Sequence[int] | None = None,
     ) -> None:
         """Run a collective: at once if it was prepared before, otherwise prepare it."""
-        if type(send) is type(recv) is _ndarray:  # the common case, without two more calls
+        arrays = type(send) is type(recv) is _ndarray
+        if arrays:  # the common case, without more calls
             layouts: tuple[Hashable, Hashable] = (
                 (send.dtype, send.shape, send.strides),
                 (recv.dtype, recv.shape, recv.strides),
@@ -122,7 +123,9 @@ class Comm:
         key = (collective, layouts, root, id(op), algorithm, _settings())
         entry = self._state.entries.get(key) if counts is None else None
         try:
-            if entry is not None:
+            if entry is not None and arrays:
+                entry(send, recv)
+            elif entry is not None:
                 entry(_array(send), _array(recv))
             else:
                 arguments = Arguments(
@@ -137,7 +140,7 @@ class Comm:
         entry, sides = prepare(self._state, arguments)
         again = simple_layouts and entry.on_arrays and not _settings().check
         if again and arguments.counts is None:
-            self._state.entries.add(key, staged_if_small(entry, arguments))
+            self._state.entries.add(key, staged_if_small(entry, arguments, sides))
         entry.run(sides)
 
     def Barrier(self, algorithm: Algorithm = None) -> None:

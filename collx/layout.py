@@ -168,19 +168,21 @@ def element_memory(message: Message) -> MPI.buffer:
     return message.memory[part.offset : part.offset + count * part.kind.extent]
 
 
-def without_memory(message: Message | None) -> Message | None:
-    """The parts of a message alone."""
-    return message and message._replace(memory=None)
+def place(message: Message | None) -> tuple[int, int] | None:
+    """The bytes of its buffer that a message of dense parts touches, first and behind the last."""
+    if message is None:
+        return None
+    parts = [part for part in message.parts if part.nbytes and part.kind.dense]
+    if not parts:
+        return 0, 0
+    first = min(part.offset for part in parts)
+    return first, max(part.offset + part.nbytes for part in parts)
 
 
 def span(message: Message) -> tuple[int, int]:
-    """The addresses that a message of dense parts touches, first and behind the last."""
-    parts = [part for part in message.parts if part.nbytes and part.kind.dense]
-    if not parts or message.memory is None:
-        return 0, 0
-    first = min(part.offset for part in parts)
-    last = max(part.offset + part.nbytes for part in parts)
-    return message.address + first, message.address + last
+    """The same as addresses; nothing for `MPI.BOTTOM`."""
+    first, last = place(message) or (0, 0)
+    return (message.address + first, message.address + last) if message.address else (0, 0)
 
 
 def check_apart(one: tuple[int, int], other: tuple[int, int]) -> None:

@@ -26,9 +26,9 @@ from collx.layout import (
     element_memory,
     lay_out,
     pack,
+    place,
     span,
     unpack,
-    without_memory,
 )
 from collx.operators import Operator, operator_for
 from collx.progress import run
@@ -65,7 +65,9 @@ class Entry:
         sides: Sides,
     ) -> None:
         self.state, self.plan, self.layout = state, plan, layout
-        self.decision, self._sides = decision, Sides(*map(without_memory, sides))
+        self.decision = decision
+        self._input_place, self._output_place = map(place, sides)
+        self._combines = plan.operator is not None
         self.kept = (arguments.op, arguments.algorithm)
         self.at_root = state.rank == arguments.root
         self._only_reads = arguments.collective == "bcast" and self.at_root
@@ -109,13 +111,19 @@ class Entry:
 
     def __call__(self, send: Any, recv: Any) -> None:
         """Run on arrays of the layout that this entry was made for."""
-        input, output = self._sides
-        self.run(
-            Sides(
-                input and input._replace(memory=MPI.buffer.frombuffer(send, True)),
-                output and output._replace(memory=MPI.buffer.frombuffer(recv, self._only_reads)),
-            )
-        )
+        input, output = _NOTHING, _NOTHING
+        read, written = self._input_place, self._output_place
+        if read is not None:
+            input = MPI.buffer.frombuffer(send, True)
+        if written is not None:
+            output = MPI.buffer.frombuffer(recv, self._only_reads)
+            if read is not None:
+                at, to = input.address, output.address
+                check_apart((at + read[0], at + read[1]), (to + written[0], to + written[1]))
+        if self._combines:  # cell 0 is where the elements begin, otherwise where the buffer does
+            input = input[read[0] :] if read and read[0] else input
+            output = output[written[0] :] if written and written[0] else output
+        self._run(input, output)
 
     def free(self) -> None:
         """Give back what MPI holds."""
@@ -135,9 +143,9 @@ def _quietly() -> Callable[..., None]:
 class Staged(Entry):
     """A prepared small call on buffers of its own, with persistent requests."""
 
-    def __init__(self, entry: Entry, arguments: Arguments) -> None:
+    def __init__(self, entry: Entry, arguments: Arguments, sides: Sides) -> None:
         state, plan = entry.state, entry.plan
-        super().__init__(state, plan, entry.layout, arguments, entry.decision, entry._sides)
+        super().__init__(state, plan, entry.layout, arguments, entry.decision, sides)
         self._input, self._output = _copy_of(arguments.send), _copy_of(arguments.recv)
         writes = self._output is not None
         in_part = COLLECTIVES[arguments.collective].sparse
@@ -273,7 +281,7 @@ def _plan(
     return Plan(generate, layout.cells, operator, settings.get().event_driven)
 
 
-def staged_if_small(entry: Entry, arguments: Arguments) -> Entry:
+def staged_if_small(entry: Entry, arguments: Arguments, sides: Sides) -> Entry:
     """The same call staged, if it is small and its buffers are simple."""
     plan = entry.plan
     plain = all(_is_plain(buffer) for buffer in (arguments.send, arguments.recv))
@@ -284,7 +292,7 @@ def staged_if_small(entry: Entry, arguments: Arguments) -> Entry:
     windows = any(round_.window for round_ in plan.rounds)
     if nbytes > 2 * STAGED_BYTES or requests > STAGED_REQUESTS or windows:
         return entry
-    return Staged(entry, arguments)
+    return Staged(entry, arguments, sides)
 
 
 def _is_plain(buffer: Any) -> bool:
