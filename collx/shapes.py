@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, cycle, islice, product
 from typing import Any
 
-from collx.choice import Choice
 from collx.collectives import COLLECTIVES, Shape, call_of
 from collx.neighborhood import Neighborhood, with_graph
 from collx.patterns.exchanges import grid_factors
@@ -197,8 +196,3 @@ def cases(
         yield shape, defaults
         for parameters in islice(turn, at_once):
             yield shape, parameters
-
-
-def text_of(algorithm: Algorithm, parameters: dict[str, Any]) -> str:
-    """Family, name and parameters, as in the grammar."""
-    return f"{algorithm.family}.{Choice(algorithm.name, tuple(parameters.items()))}"
